@@ -1,0 +1,1 @@
+"""What each child process does (fetcher, gpu, uploader) and the messages they exchange with their supervisor."""

@@ -1,0 +1,1 @@
+"""The uploader: the only process that talks to the results bucket."""

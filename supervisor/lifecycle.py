@@ -1,0 +1,92 @@
+"""How one child process lives and dies: a table of states and a pure step function.
+
+The ladder: asked to stop -> stack dump (at most half a second) -> SIGKILL of the group -> joined. A process that
+SIGKILL does not end within 30 s is undying: its memory and device are not coming back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+DUMP_S = 0.5
+UNDYING_S = 30.0
+
+
+class Life(StrEnum):
+    RUNNING = "running"
+    STOPPING = "stopping"
+    DUMPING = "dumping"
+    KILLING = "killing"
+    UNDYING = "undying"
+    GONE = "gone"
+
+
+class Cue(StrEnum):
+    """What can happen to a process: wishes of the policy, time running out, its death."""
+
+    STOP = "stop"
+    DUMP = "dump"
+    KILL = "kill"
+    TIME_UP = "time up"
+    DIED = "died"
+
+
+class Act(StrEnum):
+    """What the loop must do to the process."""
+
+    ASK = "ask"
+    DUMP = "dump"
+    KILL = "kill"
+    REPORT = "report"
+    REAP = "reap"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    state: Life
+    act: Act | None
+    within_s: float | None
+
+
+TABLE: dict[tuple[Life, Cue], Step] = {
+    (Life.RUNNING, Cue.STOP): Step(Life.STOPPING, Act.ASK, None),
+    (Life.RUNNING, Cue.DUMP): Step(Life.DUMPING, Act.DUMP, DUMP_S),
+    (Life.RUNNING, Cue.KILL): Step(Life.KILLING, Act.KILL, UNDYING_S),
+    (Life.RUNNING, Cue.DIED): Step(Life.GONE, Act.REAP, None),
+    (Life.STOPPING, Cue.STOP): Step(Life.STOPPING, None, None),
+    (Life.STOPPING, Cue.DUMP): Step(Life.DUMPING, Act.DUMP, DUMP_S),
+    (Life.STOPPING, Cue.KILL): Step(Life.KILLING, Act.KILL, UNDYING_S),
+    (Life.STOPPING, Cue.TIME_UP): Step(Life.KILLING, Act.KILL, UNDYING_S),
+    (Life.STOPPING, Cue.DIED): Step(Life.GONE, Act.REAP, None),
+    (Life.DUMPING, Cue.STOP): Step(Life.DUMPING, None, DUMP_S),
+    (Life.DUMPING, Cue.DUMP): Step(Life.DUMPING, None, DUMP_S),
+    (Life.DUMPING, Cue.KILL): Step(Life.KILLING, Act.KILL, UNDYING_S),
+    (Life.DUMPING, Cue.TIME_UP): Step(Life.KILLING, Act.KILL, UNDYING_S),
+    (Life.DUMPING, Cue.DIED): Step(Life.GONE, Act.REAP, None),
+    (Life.KILLING, Cue.STOP): Step(Life.KILLING, None, UNDYING_S),
+    (Life.KILLING, Cue.DUMP): Step(Life.KILLING, None, UNDYING_S),
+    (Life.KILLING, Cue.KILL): Step(Life.KILLING, None, UNDYING_S),
+    (Life.KILLING, Cue.TIME_UP): Step(Life.UNDYING, Act.REPORT, None),
+    (Life.KILLING, Cue.DIED): Step(Life.GONE, Act.REAP, None),
+    (Life.UNDYING, Cue.STOP): Step(Life.UNDYING, None, None),
+    (Life.UNDYING, Cue.DUMP): Step(Life.UNDYING, None, None),
+    (Life.UNDYING, Cue.KILL): Step(Life.UNDYING, None, None),
+    (Life.UNDYING, Cue.DIED): Step(Life.GONE, Act.REAP, None),
+}
+
+
+class LifecycleError(Exception):
+    """A cue that the table has no answer for: a fault of the supervisor itself."""
+
+
+def step(state: Life, cue: Cue, history: tuple[str, ...] = ()) -> Step:
+    """The next state, what to do, and how long that state may last (None: no limit, or set by the caller).
+
+    Raises:
+        LifecycleError: the pair is not in the table; the message holds the last transitions.
+    """
+    try:
+        return TABLE[state, cue]
+    except KeyError:
+        raise LifecycleError(f"{cue} in state {state}; before: {', '.join(history[-5:])}") from None

@@ -1,0 +1,129 @@
+"""Everything that any process of the run prints, at file-descriptor level, as whole lines in arrival order.
+
+Each source (a child, or the supervising process itself) writes to a pipe of its own; whole lines go to the container's
+own stdout, which may be stuck and must not hold the loop, and to a recorder. A killed child can therefore leave
+neither a lock behind nor half a line inside another's.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections import deque
+from collections.abc import Callable
+
+TAIL_LINES = 400
+LONGEST_LINE = 65536
+BACKLOG_BYTES = 1 << 20
+PIPE_CHUNK = 4096
+"""A pipe that polls as writable takes PIPE_BUF bytes without blocking, so a shared terminal or pipe need not be made
+non-blocking (that would leak to whoever shares it)."""
+
+
+class Source:
+    """One process's output: the reading end of its pipe, and its last lines."""
+
+    def __init__(self, name: str, fd: int) -> None:
+        self.name, self.fd = name, fd
+        os.set_blocking(fd, False)
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._partial = b""
+
+    def read(self) -> tuple[bytes, bool]:
+        """Whole lines that have come, and whether more can come (false at end of file)."""
+        try:
+            data = os.read(self.fd, 65536)
+        except BlockingIOError:
+            return b"", True
+        except OSError:
+            data = b""
+        if not data:
+            return self.rest(), False
+        whole, newline, self._partial = (self._partial + data).rpartition(b"\n")
+        lines = whole + newline
+        if len(self._partial) > LONGEST_LINE:
+            lines, self._partial = lines + self._partial + b"\n", b""
+        self._remember(lines)
+        return lines, True
+
+    def rest(self) -> bytes:
+        """What was left without a newline, as a line."""
+        rest, self._partial = self._partial, b""
+        lines = rest + b"\n" if rest else b""
+        self._remember(lines)
+        return lines
+
+    def _remember(self, lines: bytes) -> None:
+        self.tail.extend(lines.decode("utf-8", "replace").splitlines())
+
+
+class Stdout:
+    """The container's stdout. Never blocks: what it cannot take waits up to 1 MiB, then is dropped and counted."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.dropped_bytes = 0
+        self._waiting = bytearray()
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+        self._broken = False
+
+    def write(self, data: bytes) -> None:
+        if len(self._waiting) + len(data) > BACKLOG_BYTES:
+            self.dropped_bytes += len(data)
+            return
+        self._waiting += data
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what can be written now."""
+        while self._waiting and not self._broken and self._writable():
+            try:
+                written = os.write(self.fd, self._waiting[:PIPE_CHUNK])
+            except BlockingIOError:
+                return
+            except OSError:
+                self._broken = True
+                self.dropped_bytes += len(self._waiting)
+                self._waiting.clear()
+                return
+            del self._waiting[:written]
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._waiting)
+
+    def _writable(self) -> bool:
+        return any(flags & (select.POLLOUT | select.POLLERR) for _, flags in self._poll.poll(0))
+
+
+class Output:
+    """Collects every source. `record` gets each batch of whole lines (bytes); it must not block."""
+
+    def __init__(self, stdout: Stdout, record: Callable[[bytes], None]) -> None:
+        self.stdout, self._record = stdout, record
+        self.own = deque[str](maxlen=TAIL_LINES)
+
+    def say(self, line: str) -> None:
+        """One line of the supervising process's own."""
+        self.own.append(line)
+        self.emit(line.encode("utf-8", "backslashreplace") + b"\n")
+
+    def emit(self, lines: bytes) -> None:
+        if lines:
+            self.stdout.write(lines)
+            self._record(lines)
+
+    def drain(self, source: Source, most_bytes: int = 1 << 20) -> bool:
+        """Take what `source` holds now; false once it has ended. At most `most_bytes` a call, so that a child that
+        prints without end cannot hold the loop."""
+        taken = 0
+        while taken < most_bytes:
+            lines, more = source.read()
+            self.emit(lines)
+            taken += len(lines)
+            if not more:
+                return False
+            if not lines:
+                break
+        return True
