@@ -320,6 +320,12 @@ class PutDump:
     path: str
 
 
+@dataclass(frozen=True, slots=True)
+class Cease:
+    """The run is stopping: from now on delete nothing and start no put of manifest.json or iiif.json; go on with
+    uploads, progress, log and dump."""
+
+
 # ------------------------------------------------------------------------------------------------- from the uploader
 
 
@@ -414,7 +420,7 @@ CODEC = Codec(
     SourceRead, SourceFailed, FetchStarted, Fetched, FetchFailed, CacheStored, DecodeStarted, Decoded, DecodeFailed,
     Load, Transcribe,
     Imported, Loaded, LoadFailed, PageStarted, Exported, PageFailed, Dying,
-    PutSource, ListStored, Clear, Upload, PutProgress, ShipLog, PublishInterim, VerifyStored, Publish, PutDump,
+    PutSource, ListStored, Clear, Upload, PutProgress, ShipLog, PublishInterim, VerifyStored, Publish, PutDump, Cease,
     SourcePut, StoredListed, Cleared, UploadStarted, Uploaded, UploadFailed, ProgressPut, LogShipped,
     InterimPublished, StoredVerified, Published, DumpPut, StoreFailed,
 )  # fmt: skip

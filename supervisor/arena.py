@@ -90,10 +90,15 @@ class Arena:
         """Forget a request that was not granted yet."""
         self._requests.pop(key, None)
 
-    def grants(self, holder: str, now: float) -> list[tuple[int, Block]]:
-        """Give blocks to waiting requests, in the order of asking where possible; each is lent to `holder`."""
+    def grants(self, holder: str, now: float, only: int | None = None) -> list[tuple[int, Block]]:
+        """Give blocks to waiting requests, in the order of asking where possible; each is lent to `holder`.
+
+        With `only` no other request is looked at.
+        """
         given = []
         for key, (length, since_at) in list(self._requests.items()):
+            if only is not None and key != only:
+                continue
             block = self._take(_aligned(length))
             if block is None:
                 if now - since_at >= FAIR_AFTER_S:
@@ -123,6 +128,10 @@ class Arena:
     @property
     def lent(self) -> list[Lent]:
         return list(self._lent.values())
+
+    def wanted(self, key: int) -> bool:
+        """Whether `key` has asked for a block and not got it yet."""
+        return key in self._requests
 
     @property
     def waiting(self) -> int:

@@ -34,6 +34,8 @@ class Events:
         self._say = say
         self._ring: deque[Event] = deque(maxlen=RING)
         self._number = 0
+        self.quiet = False
+        """Set once the last line is said: events are still kept, but not said any more."""
 
     def note(self, kind: str, text: str, *, actor: str = "", incarnation: int = 0, task: str = "", quiet: bool = False) -> None:
         """Add one event; unless `quiet`, one line says it too.
@@ -43,7 +45,7 @@ class Events:
         """
         self._number += 1
         self._ring.append(Event(self._number, time.time(), kind, actor, incarnation, task, text))
-        if not quiet:
+        if not quiet and not self.quiet:
             who = f"{actor}#{incarnation} " if incarnation else f"{actor} " if actor else ""
             self._say(f"{who}{text}")
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 TAIL_LINES = 400
 LONGEST_LINE = 65536
 BACKLOG_BYTES = 1 << 20
+ERASE = b"\r\x1b[K"
 PIPE_CHUNK = 4096
 """A pipe that polls as writable takes PIPE_BUF bytes without blocking, so a shared terminal or pipe need not be made
 non-blocking (that would leak to whoever shares it)."""
@@ -103,15 +104,23 @@ class Output:
     def __init__(self, stdout: Stdout, record: Callable[[bytes], None]) -> None:
         self.stdout, self._record = stdout, record
         self.own = deque[str](maxlen=TAIL_LINES)
+        self._live = False
 
     def say(self, line: str) -> None:
         """One line of the supervising process's own."""
         self.own.append(line)
         self.emit(line.encode("utf-8", "backslashreplace") + b"\n")
 
+    def live(self, text: str) -> None:
+        """Replace the live line of a terminal (not recorded); the next real line takes its place."""
+        if not self.stdout.pending:
+            self.stdout.write(text.encode("utf-8", "backslashreplace"))
+            self._live = True
+
     def emit(self, lines: bytes) -> None:
         if lines:
-            self.stdout.write(lines)
+            self.stdout.write(ERASE + lines if self._live else lines)
+            self._live = False
             self._record(lines)
 
     def drain(self, source: Source, most_bytes: int = 1 << 20) -> bool:

@@ -1,1 +1,1 @@
-"""The uploader: the only process that talks to the results bucket."""
+"""The uploader: the only process with the results bucket's credentials."""

@@ -1,0 +1,179 @@
+"""One HTTP request to an origin and its redirects: guarded, bounded in time and bytes, told apart when it fails.
+
+Owns connections, timeouts, redirects, proxies. Does not retry (download.py), nor decide when to ask (pacing.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from yarl import URL
+
+from actors.fetcher.addresses import AddressRefused, GuardedResolver, check_literal
+from actors.fetcher.bodies import Body, encoding_of
+from actors.fetcher.errors import Answered, Denied, FetchError, Misdirected, TooLarge, Unavailable
+from actors.fetcher.urls import Target, parse
+from actors.redact import for_log
+
+CONNECT_S = 10.0
+SILENCE_S = 30.0
+REDIRECTS = 5
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A whole body, decoded. `wire_bytes` is what it took on the wire, `content_type` what the server calls it."""
+
+    data: bytearray
+    wire_bytes: int
+    content_type: str
+
+
+class Client:
+    """Asks origins; an async context manager. `deadline_s` bounds one `get` whatever phase it is in."""
+
+    def __init__(self, *, user_agent: str, deadline_s: float, allow_private: bool) -> None:
+        self._headers = {"User-Agent": user_agent, "Accept": "*/*", "Accept-Encoding": "gzip"}
+        self._deadline_s, self._allow_private = deadline_s, allow_private
+        self._proxies = {k: v for k, v in urllib.request.getproxies().items() if k in ("http", "https", "all") and v}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        trusted = frozenset(URL(proxy).host or "" for proxy in self._proxies.values())
+        resolver = GuardedResolver(allow_private=self._allow_private, trusted=trusted)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, resolver=resolver, ttl_dns_cache=60),
+            timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_connect=CONNECT_S, sock_read=SILENCE_S),
+            cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False,
+        )  # fmt: skip
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(self, url: str, *, most_bytes: int, arrived: Callable[[int], None] = lambda _: None) -> Fetched:
+        """The body at `url`, at most `most_bytes` decoded; `arrived` hears its size as it grows, and may raise.
+
+        Raises:
+            Answered: the last answer has a status that is no success.
+            Denied: asking again would give the same (also TooLarge, Misdirected).
+            Unavailable: the network, the server or the deadline cut it off.
+        """
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await self._follow(parse(url), most_bytes, arrived)
+        except TimeoutError as e:
+            raise Unavailable(f"{for_log(url)}: not done after {self._deadline_s:g} s (DOWNLOAD_DEADLINE_SECONDS)") from e
+
+    async def _follow(self, target: Target, most_bytes: int, arrived: Callable[[int], None]) -> Fetched:
+        seen = {target.url}
+        for _ in range(REDIRECTS + 1):
+            async with self._asked(target) as response:
+                if response.status not in _REDIRECT_STATUSES:
+                    return await self._received(response, target, most_bytes, arrived)
+                location = response.headers.get("Location")
+                if not location:
+                    raise Misdirected(f"{for_log(target.url)} answers {response.status} without saying where to go")
+                target = target.redirected(location)
+            if target.url in seen:
+                raise Misdirected(f"a redirect loop at {for_log(target.url)}")
+            seen.add(target.url)
+        raise Misdirected(f"more than {REDIRECTS} redirects, the last to {for_log(target.url)}")
+
+    @contextlib.asynccontextmanager
+    async def _asked(self, target: Target) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The response to one request; the network's many ways to fail become `Unavailable`."""
+        assert self._session is not None
+        check_literal(target.host, allow_private=self._allow_private)
+        headers = dict(self._headers)
+        if target.authorization is not None:
+            headers["Authorization"] = target.authorization
+        proxy, proxy_auth = self._proxy(target)
+        try:
+            async with self._session.get(
+                URL(target.url, encoded=True), headers=headers, allow_redirects=False, proxy=proxy, proxy_auth=proxy_auth
+            ) as response:
+                yield response
+        except aiohttp.ClientConnectorDNSError as e:
+            if isinstance(e.os_error, AddressRefused):
+                raise Denied(str(e.os_error)) from e
+            raise Unavailable(f"{target.host} cannot be resolved ({e.os_error.strerror or e.os_error})") from e
+        except (aiohttp.ServerTimeoutError, aiohttp.ConnectionTimeoutError) as e:
+            raise Unavailable(_timed_out(e, target)) from e
+        except aiohttp.InvalidURL as e:
+            raise Denied(f"{for_log(target.url)} is not a URL that can be asked") from e
+        except aiohttp.ClientPayloadError as e:
+            raise Unavailable(f"a short body from {for_log(target.url)}: the connection ended before it was whole") from e
+        except (aiohttp.ClientError, OSError) as e:
+            raise Unavailable(f"{for_log(target.url)}: {for_log(str(e) or type(e).__name__)}") from e
+
+    async def _received(
+        self, response: aiohttp.ClientResponse, target: Target, most_bytes: int, arrived: Callable[[int], None]
+    ) -> Fetched:
+        shown = for_log(target.url)
+        if not 200 <= response.status < 300:
+            raise Answered(response.status, shown, retry_after_s(response.headers.get("Retry-After")))
+        encoding = encoding_of(response.headers.get("Content-Encoding", ""))
+        announced = response.content_length or 0
+        if announced > most_bytes and encoding == "identity":
+            raise TooLarge(f"{shown} has {announced} bytes, more than the {most_bytes} allowed")
+        body = Body(encoding, most_bytes, arrived)
+        try:
+            if encoding == "identity":
+                arrived(announced)
+            async for data in response.content.iter_any():
+                body.feed(data)
+            body.finish()
+        except TooLarge as e:
+            raise _counted(TooLarge(f"{shown} has more than the {most_bytes} bytes allowed"), body) from e
+        except FetchError as e:
+            raise _counted(e, body) from None
+        return Fetched(body.data, body.wire_bytes, response.headers.get("Content-Type", ""))
+
+    def _proxy(self, target: Target) -> tuple[URL | None, aiohttp.BasicAuth | None]:
+        """The environment's proxy for this target, with its own credentials."""
+        proxy = self._proxies.get(target.scheme) or self._proxies.get("all")
+        if proxy is None or urllib.request.proxy_bypass(f"{target.host}:{target.port}"):
+            return None, None
+        address = URL(proxy if "://" in proxy else f"http://{proxy}")
+        auth = aiohttp.BasicAuth(address.user, address.password or "") if address.user else None
+        return address.with_user(None), auth
+
+
+def retry_after_s(header: str | None) -> float | None:
+    """The wait that a Retry-After header asks for, in seconds or as a date; None where it says nothing usable."""
+    if header is None:
+        return None
+    text = header.strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return max(0.0, (at - datetime.now(UTC)).total_seconds())
+
+
+def _timed_out(error: Exception, target: Target) -> str:
+    if isinstance(error, aiohttp.SocketTimeoutError):
+        return f"{for_log(target.url)}: {SILENCE_S:g} s without a byte"
+    return f"{target.host} does not take a connection within {CONNECT_S:g} s"
+
+
+def _counted(error: FetchError, body: Body) -> FetchError:
+    error.wire_bytes = body.wire_bytes
+    return error

@@ -1,0 +1,184 @@
+"""What can be said of a pipeline file without htrflow or torch: its mistakes, and the digest of its recipe.
+
+Pure functions over the file's text. What only htrflow knows (which steps and models there are, which
+settings they take) is found when the pipeline is built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MODEL_STEPS = frozenset({"inference", "segmentation", "textrecognition"})
+"""Steps that name a model, in lower case, as htrflow looks them up."""
+PATH_SETTINGS = ("model", "processor", "source")
+"""Settings that may hold a local path."""
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_WEIGHTS = (".pt", ".pth", ".onnx", ".engine", ".safetensors", ".ckpt")
+_STATIC_CACHES = ("static", "hybrid", "sliding_window")
+_COMPILE_SETTINGS = ("compile", "torch_compile", "compile_config")
+
+
+class PipelineError(Exception):
+    """The pipeline file cannot work, whatever is tried: `problems` are sentences."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def check_pipeline(text: str, base: Path | None = None) -> list[str]:
+    """Every mistake that the text alone shows, as sentences; empty when there is none.
+
+    Relative model paths are looked for from `base` (the current directory by default).
+    """
+    try:
+        steps = read_steps(text)
+    except PipelineError as e:
+        return e.problems
+    problems = []
+    for number, step in enumerate(steps, 1):
+        problems += [
+            f"step {number} ({step['step']}): {said}" for said in _step_problems(step, base or Path.cwd())
+        ]
+    return problems
+
+
+def read_steps(text: str) -> list[dict[str, Any]]:
+    """The pipeline's steps, each with a `step` name and `settings` (a dict, empty where the file has none).
+
+    Raises:
+        PipelineError: it is not YAML, has no list of steps, or a step has no name.
+    """
+    try:
+        parsed = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as e:
+        raise PipelineError([f"the pipeline file is not YAML: {_one_line(e)}"]) from e
+    steps = parsed.get("steps") if isinstance(parsed, dict) else None
+    if not isinstance(steps, list) or not steps:
+        raise PipelineError(["the pipeline file has no list of steps (a top-level key `steps`)"])
+    problems = [
+        f"step {n} has no name, or settings that are no mapping"
+        for n, step in enumerate(steps, 1)
+        if not isinstance(step, dict)
+        or not isinstance(step.get("step"), str)
+        or not isinstance(step.get("settings") or {}, dict)
+    ]
+    if problems:
+        raise PipelineError(problems)
+    return [{**step, "settings": step.get("settings") or {}} for step in steps]
+
+
+def recipe_digest(text: str) -> str:
+    """sha256 (hex) of the canonical JSON of the parsed `steps`: keys sorted, no white space, UTF-8.
+
+    Comments, key order and formatting do not count (contract, Stages).
+
+    Raises:
+        PipelineError: there are no steps to take it of.
+    """
+    parsed = read_steps(text) and yaml.safe_load(text)["steps"]
+    canonical = json.dumps(_plain(parsed), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def with_absolute_paths(steps: list[dict[str, Any]], base: Path) -> tuple[list[dict[str, Any]], bool]:
+    """`steps` with relative paths of existing files made absolute, and whether any was.
+
+    The gpu process runs in a directory of its own, so a relative path would not be found from there.
+    """
+    changed = False
+
+    def walk(value: Any, key: str) -> Any:
+        nonlocal changed
+        if isinstance(value, dict):
+            return {k: walk(v, str(k)) for k, v in value.items()}
+        if key in PATH_SETTINGS and _is_path(value) and not os.path.isabs(value) and (base / value).exists():
+            changed = True
+            return str(base / value)
+        return value
+
+    return [{**step, "settings": walk(step["settings"], "")} for step in steps], changed
+
+
+def _step_problems(step: Mapping[str, Any], base: Path) -> Iterator[str]:
+    name, settings = step["step"].lower(), step["settings"]
+    if name == "export":
+        yield "ALTO and PAGE are written and stored without it; remove the step"
+        return
+    model_settings = settings.get("model_settings") or {}
+    if name in MODEL_STEPS:
+        if not isinstance(settings.get("model"), str):
+            yield "it names no model class (`model:`)"
+        for key in ("model_settings", "generation_settings"):
+            if not isinstance(settings.get(key) or {}, dict):
+                yield f"`{key}` is no mapping"
+                return
+        yield from _overridden_revisions(settings, model_settings)
+    yield from _compilation(settings)
+    for key in ("model", "processor"):
+        path = model_settings.get(key, settings.get(key) if key == "processor" else None)
+        if _is_path(path) and not (base / os.path.expanduser(str(path))).exists():
+            yield f"the {key} {path} does not exist"
+
+
+def _overridden_revisions(settings: Mapping[str, Any], model_settings: Mapping[str, Any]) -> Iterator[str]:
+    """htrflow merges keys beside `model_settings` over those in it, so that a pinned revision there is
+    lost."""
+    for key, beside in settings.items():
+        pinned = model_settings.get(key)
+        if key in ("model", "model_settings", "generation_settings") or beside == pinned:
+            continue
+        if any(
+            isinstance(v, str) and _COMMIT.fullmatch(v) for k, v in _leaves(pinned, key) if k == "revision"
+        ):
+            yield f"`{key}` beside `model_settings` overrides the revision pinned there; remove one of them"
+
+
+def _compilation(settings: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in _leaves(settings, ""):
+        if (
+            key == "cache_implementation"
+            and isinstance(value, str)
+            and any(c in value for c in _STATIC_CACHES)
+        ):
+            yield f"`{key}: {value}` asks for compilation, and there is no compiler; remove it"
+        elif key in _COMPILE_SETTINGS and value not in (None, False, "", {}):
+            yield f"`{key}` asks for compilation, and there is no compiler; remove it"
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and key not in _COMPILE_SETTINGS:
+        for k, v in value.items():
+            yield from _leaves(v, str(k))
+    else:
+        yield key, value
+
+
+def _is_path(value: Any) -> bool:
+    """Whether a setting means a place on disk: a Hub repository is `owner/name`, at most one slash."""
+    if not isinstance(value, str) or "://" in value:
+        return False
+    return value.startswith(("/", ".", "~")) or value.count("/") > 1 or value.lower().endswith(_WEIGHTS)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,72 @@
+"""The gpu process's surroundings: environment variables before anything heavy is imported, loggers after."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import warnings
+from pathlib import Path
+
+_ALWAYS = {
+    # Asks NVML whether there is a GPU: an import must not open a CUDA context, since the device is chosen
+    # later.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    # No progress bars, telemetry, updates or installations.
+    "TQDM_DISABLE": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "YOLO_OFFLINE": "true",
+    "YOLO_AUTOINSTALL": "false",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_CHATTY = ("ultralytics", "htrflow", "transformers", "PIL", "matplotlib", "urllib3", "filelock", "httpx")
+
+
+def prepare(*, online: bool) -> None:
+    """Set what torch, ultralytics, transformers and huggingface_hub read while they are imported.
+
+    What the environment already says stays, but for `HF_HUB_OFFLINE`, which follows `online`.
+    """
+    for name, value in _ALWAYS.items():
+        os.environ.setdefault(name, value)
+    if not online:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        os.environ["TRANSFORMERS_OFFLINE"] = "1"
+    threads = quota_cpus()
+    if threads is not None and threads < len(os.sched_getaffinity(0)):
+        for name in _THREAD_VARIABLES:
+            os.environ.setdefault(name, str(threads))
+    # It reports each optional model family that is not installed as an error, with a traceback.
+    logging.getLogger("htrflow.models.importer").setLevel(logging.CRITICAL)
+
+
+def quiet() -> None:
+    """Let the libraries' loggers speak from WARNING up; their tracebacks are ours to write."""
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("htrflow.pipeline.pipeline").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+
+
+def see_only(device: str | None) -> None:
+    """Choose the device: a value for CUDA_VISIBLE_DEVICES, effective until the first CUDA context is
+    opened."""
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
+
+
+def quota_cpus(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int | None:
+    """The cgroup's CPU quota, rounded up to whole CPUs; None where there is none.
+
+    torch counts the machine's CPUs, and with more threads than quota each turn of work is throttled.
+    """
+    try:
+        quota, period = cpu_max.read_text().split()[:2]
+        return max(1, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,168 @@
+"""`batchpod check`: everything that is wrong with an environment and its pipeline file, said at once.
+
+Owns the command and the questions that `--online` asks. The rules themselves are config.py's, the pipeline
+file's actors/gpu/pipeline_file.py's, the manifest's pages.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from actors.fetcher.errors import Answered, FetchError
+from actors.fetcher.source import NO_IMAGE, Page, Source
+from actors.gpu.pipeline_file import check_pipeline
+from actors.messages import page_name
+from actors.redact import for_log
+from batchpod import environment
+from batchpod.config import Config, arena_problem, unreadable
+from batchpod.environment import Command, shown
+from batchpod.errors import ConfigError, Permanent, RunError
+from batchpod.verdict import ExitCode
+from supervisor.memory import Cgroup
+
+
+def run(environ: Mapping[str, str], *, online: bool) -> int:
+    """Print what is wrong, worth a warning, or (online) fine; the exit code that a run would end with."""
+    problems: list[str] = []
+    config = None
+    try:
+        config = Config.from_env(environ)
+    except ConfigError as e:
+        problems += e.problems
+    if config is not None:
+        problems += filter(None, [arena_problem(config, Cgroup().read())])
+    problems += _pipeline_problems(environ.get("PIPELINE_PATH", ""))
+    for problem in problems:
+        print(f"problem: {for_log(problem)}")
+    for warning in [*environment.near_misses(environ), *(_doubts(config) if config else ())]:
+        print(f"warning: {warning}")
+    if problems or config is None:
+        print(
+            f"{len(problems)} {'problem' if len(problems) == 1 else 'problems'}: a run would end with exit 13"
+        )
+        return ExitCode.PERMANENT
+    print("the environment and the pipeline file are fine, as far as they can be judged without a model")
+    return _online(config) if online else ExitCode.OK
+
+
+def _pipeline_problems(path: str) -> list[str]:
+    if not path or unreadable(path):
+        return []  # The environment's own problem says so.
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return [f"PIPELINE_PATH={shown(path)}: expected UTF-8 text"]
+    return [f"PIPELINE_PATH={shown(path)}: {problem}" for problem in check_pipeline(text)]
+
+
+def _doubts(config: Config) -> Iterator[str]:
+    if not config.s3_verify_tls:
+        yield "S3_VERIFY_TLS is false: the store's certificate is not checked"
+    if config.image_cache_bucket == config.s3_bucket:
+        yield "IMAGE_CACHE_BUCKET names the results bucket: the image cache will be off"
+    if (config.index_failure_count is None) != (config.backoff_limit_per_index is None):
+        yield "only one of INDEX_FAILURE_COUNT and BACKOFF_LIMIT_PER_INDEX is set: no attempt is the last"
+
+
+def _online(config: Config) -> int:
+    """Ask the manifest's server, one image's server and the store; the worst of what they mean."""
+    codes = [_store(config)]
+    try:
+        source = _source(config)
+    except RunError as e:
+        print(f"problem: setup: {for_log(e.error)}")
+        codes.append(ExitCode.PERMANENT if isinstance(e, Permanent) else ExitCode.TRANSIENT)
+    else:
+        print(f"the source gives {len(source.pages)} pages (of {source.total})")
+        for note in source.notes:
+            print(f"warning: {note}")
+        codes.append(asyncio.run(_first_image(config, source)))
+    return max(codes)
+
+
+def _source(config: Config) -> Source:
+    from actors.fetcher.imagelist import read_images
+    from batchpod import pages
+
+    if config.iiif_manifest_url is None:
+        return read_images(config.images, volume=config.volume_ref, max_pages=config.max_pages)
+    return pages.read(config.iiif_manifest_url, _values(config))
+
+
+def _values(config: Config) -> dict[str, Any]:
+    return {v.field: getattr(config, v.field) for v in environment.of(Command.PAGES)}
+
+
+async def _first_image(config: Config, source: Source) -> int:
+    """Ask for the first page that has an image, in each of the forms that a run would try."""
+    from actors.fetcher.sizes import FALLBACK_STATUSES, fallbacks
+    from batchpod import pages
+
+    number, page = next(((n, p) for n, p in enumerate(source.pages, 1) if p.error != NO_IMAGE), (0, None))
+    if page is None:
+        print("problem: no page has an image")
+        return ExitCode.TRANSIENT
+    async with pages.client(_values(config)) as origin:
+        for url in (page.url, *fallbacks(page)):
+            try:
+                fetched = await origin.get(url, most_bytes=config.fetch_max_bytes)
+            except FetchError as e:
+                print(f"warning: page {page_name(number)}: {for_log(str(e))}")
+                if not isinstance(e, Answered) or e.status not in FALLBACK_STATUSES:
+                    return _unanswered(e)
+            else:
+                _describe(
+                    number, page, url, bytes(fetched.data), fetched.content_type, config.max_image_width
+                )
+                return ExitCode.OK
+    print("warning: no size form works; a run would still look into the service's info.json")
+    return ExitCode.OK
+
+
+def _unanswered(error: FetchError) -> int:
+    """A page that is deferred ends a run with exit 1; one that is failed does not."""
+    from actors.fetcher.errors import Unavailable
+
+    deferred = isinstance(error, Unavailable) or (isinstance(error, Answered) and error.transient)
+    return ExitCode.TRANSIENT if deferred else ExitCode.OK
+
+
+def _describe(number: int, page: Page, url: str, body: bytes, content_type: str, asked_width: int) -> None:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(body)) as image:
+            what = f"a {image.format} of {image.width} x {image.height} pixels"
+    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as e:
+        what = f"no image that can be read ({for_log(str(e))})"
+    size = f"{len(body)} bytes, {content_type or 'no content type'}"
+    print(f"page {page_name(number)}: {for_log(url)} gives {what}, {size}")
+    if page.service is None:
+        print("it has no image service, so it comes at the size it has")
+    elif url != page.url:
+        print(f"warning: the size form does not work here; `{url.split('/')[-3]}` does")
+    elif f"/{asked_width}," in url:
+        print(f"the size form works: it was asked for at {asked_width} pixels wide")
+    else:
+        print(f"its canvas is no wider than {asked_width} pixels, so it was asked for whole")
+
+
+def _store(config: Config) -> int:
+    from actors import s3
+    from actors.uploader.store import Store
+
+    prefix = f"{config.result_prefix}/"
+    try:
+        made = s3.client(config.s3_endpoint, verify_tls=config.s3_verify_tls, connections=1, attempts=2)
+        with contextlib.closing(made):
+            stored = sum(1 for _ in Store(made, config.s3_bucket).list(prefix))
+    except s3.StoreError as e:
+        print(f"problem: store: {e}")
+        return ExitCode.PERMANENT if e.permanent else ExitCode.TRANSIENT
+    print(f"the bucket {config.s3_bucket} answers: {stored} objects under {prefix} (writing is not tried)")
+    return ExitCode.OK

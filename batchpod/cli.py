@@ -1,0 +1,142 @@
+"""The command line: which command runs what, and how it ends before a run has begun.
+
+Imports next to nothing, so that `--help` and a wrong word answer at once; each command imports its own part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from batchpod import __version__, environment
+from batchpod.environment import Command
+from batchpod.errors import Cause, Stopped
+
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_CODES = "exit codes: 0 fine, 13 permanent (do not try again), 1 transient (try again), 143 stopped, 2 usage"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. A usage error, `--help` and `--version` leave by SystemExit."""
+    arguments = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], int] = arguments.run
+    return int(command(arguments))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="batchpod",
+        description="Transcribes one volume of page images with htrflow, in one pod.",
+        epilog=_CODES,
+    )
+    parser.add_argument("--version", action=_Versions)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+
+    def add(command: Command, run: Callable[[argparse.Namespace], int], does: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(
+            command,
+            help=does,
+            description=f"{does[0].upper()}{does[1:]}.",
+            epilog=f"{environment.help_text(command)}\n\n{_CODES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        added.set_defaults(run=run)
+        return added
+
+    add(Command.RUN, _run, "process one volume, described by the environment")
+    add(Command.WARMUP, _warmup, "fill the model cache for one pipeline")
+    add(Command.WAIT_WARMUP, _wait_warmup, "wait until a warm-up has filled the model cache")
+    pages = add(Command.PAGES, _pages, "print the pages that a manifest gives: name TAB image URL")
+    pages.add_argument("source", metavar="SOURCE", help="a manifest: a file, or an http(s) URL")
+    pages.add_argument("--credentials", action="store_true", help="leave the credentials in the image URLs")
+    check = add(
+        Command.CHECK, _check, "say everything that is wrong with the environment and the pipeline file"
+    )
+    check.add_argument(
+        "--online", action="store_true", help="also ask the manifest's server and the results bucket"
+    )
+    return parser
+
+
+class _Versions(argparse.Action):
+    """Reads the installed packages' versions only when asked, and without importing the packages."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(
+            option_strings, dest, nargs=0, help="print batchpod's, htrflow's and torch's versions"
+        )
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        print(f"batchpod {__version__}")
+        for package in ("htrflow", "torch"):
+            try:
+                print(f"{package} {version(package)}")
+            except PackageNotFoundError:
+                print(f"{package} is not installed")
+        parser.exit()
+
+
+def _run(_: argparse.Namespace) -> int:
+    """Until the run installs its own signal handling, a signal ends it in stage `config`."""
+    for number in _STOPS:
+        signal.signal(number, _stop_in_config)
+    try:
+        from batchpod.config import Config
+
+        config = Config.from_env(os.environ)
+        from batchpod.run import run
+
+        return run(config)
+    except Exception as e:
+        return _ended(e)
+
+
+def _stop_in_config(_number: int, _frame: object) -> None:
+    for number in _STOPS:
+        signal.signal(number, signal.SIG_IGN)
+    raise Stopped("config")
+
+
+def _ended(error: Exception) -> int:
+    """Leave the termination message first, then the line for people."""
+    from batchpod import advice, termination
+    from batchpod.verdict import verdict_of
+
+    verdict = verdict_of(error, "config")
+    path = environment.BY_NAME["TERMINATION_LOG_PATH"]
+    termination.write(os.environ.get(path.name) or path.default or "", verdict)
+    if verdict.cause is Cause.UNEXPECTED:
+        traceback.print_exception(error)
+    print(advice.failure(verdict), file=sys.stderr)
+    return verdict.code
+
+
+def _warmup(_: argparse.Namespace) -> int:
+    from batchpod import warmup
+
+    return warmup.run(os.environ)
+
+
+def _wait_warmup(_: argparse.Namespace) -> int:
+    from batchpod import wait_warmup
+
+    return wait_warmup.run(os.environ)
+
+
+def _pages(arguments: argparse.Namespace) -> int:
+    from batchpod import pages
+
+    return pages.run(arguments.source, os.environ, credentials=arguments.credentials)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from batchpod import check
+
+    return check.run(os.environ, online=arguments.online)

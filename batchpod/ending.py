@@ -1,0 +1,83 @@
+"""How a run ends: what must still be said and stored, in which order, and within which time.
+
+A run that failed or was told to stop writes its termination message before anything slow, stops the fetcher and the
+gpus at once, uploads what is exported already for at most 60 s, and keeps the last 20 s for progress.json, the debug
+dump and the run log: 90 s in all, whatever the store does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from actors.messages import Cease, DumpPut
+from batchpod import advice, termination
+from batchpod.errors import Cause
+from batchpod.ledger import State
+from batchpod.verdict import ExitCode, Verdict
+
+if TYPE_CHECKING:
+    from batchpod.run import Run
+
+UPLOADS_S = 60.0
+LAST_WORDS_S = 20.0
+SUCCESS_LOG_S = 45.0
+STOP_S = 6.0
+
+
+class Ending:
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def well(self) -> ExitCode:
+        """Everything is published: say so, ship the log, stop the actors."""
+        run = self._run
+        run.ending = True
+        run.gpus.close("the run is done", gently=False)
+        run.fetcher.close("the run is done", gently=True)
+        run.reporter.stage = "done"
+        self._last_line(run.completed())
+        self._last_words(SUCCESS_LOG_S)
+        run.uploader.close("the run is done", gently=True)
+        self._wait(lambda: not run.loop.children, STOP_S)
+        return ExitCode.OK
+
+    def badly(self, verdict: Verdict) -> ExitCode:
+        """The run failed or was told to stop."""
+        run = self._run
+        run.ending = True
+        termination.write(run.config.termination_log_path, verdict)
+        run.gpus.close("the run is ending", gently=False)
+        run.fetcher.close("the run is ending", gently=False)
+        run.uploader.send(Cease())
+        if verdict.cause is not Cause.STORE_DOWN:
+            pending = (State.EXPORTED, State.UPLOADING)
+            self._wait(lambda: not run.stream.ledger.count(*pending), UPLOADS_S)
+        self._last_line(advice.failure(verdict, run.config.last_attempt))
+        if run.reporter.stage != "config":
+            run.reporter.failed = True
+            self._last_words(LAST_WORDS_S)
+        run.uploader.close("the run is ending", gently=False)
+        self._wait(lambda: not run.loop.children, STOP_S)
+        return verdict.code
+
+    def _last_line(self, text: str) -> None:
+        """What readers match on; nothing of ours is said after it."""
+        self._run.loop.output.say(text)
+        self._run.loop.events.quiet = True
+
+    def _last_words(self, within_s: float) -> None:
+        """progress.json in its last state and the whole run log."""
+        run = self._run
+        run.reporter.put_last_progress()
+        run.reporter.ship_log(final=True)
+        self._wait(lambda: run.reporter.all_said or run.uploader.child is None, within_s)
+
+    def _wait(self, until: Callable[[], bool], within_s: float) -> None:
+        clock = self._run.loop.clock
+        begun_at = clock.now()
+        while not until() and clock.now() - begun_at < within_s:
+            self._run.turn()
+
+
+__all__ = ["DumpPut", "Ending"]
