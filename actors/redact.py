@@ -1,8 +1,8 @@
 """What may be shown of a URL: two redactions, and the digest of a page's source (contract.md sections 3 and 6).
 
-`for_log` is for everything people read (log lines, reasons, the termination message); `credentials_only` for the
-published documents, which must still name the image. Both cut text and never parse and re-join a URL, since what they
-keep must stay byte for byte as the source has it.
+`for_log` is for everything people read (log lines, reasons, the termination message); `credentials_only` for
+the published documents, which must still name the image. Both cut text and never parse and re-join a URL,
+since what they keep must stay byte for byte as the source has it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ _URL = re.compile(r"""(?:[a-z][a-z0-9+.-]*:)?\\?/\\?/[^\s"<>`]+""", re.IGNORECAS
 _AUTHORITY = re.compile(r"(?P<start>\s*(?:[a-z][a-z0-9+.-]*:)?\\?/\\?/)(?P<authority>[^/?#\\]*)", re.IGNORECASE)
 _CLOSING = ".,;:!)]}'"
 """What may follow a URL in a sentence."""
-_LOOSE = re.compile(
-    r"(?<=[?&;])(?:(?:%s)=|(?:x-amz-|x-goog-)[a-z0-9-]*=)[^\s&\"<>`]*" % "|".join(_CREDENTIALS), re.IGNORECASE
-)
+_LOOSE = re.compile(rf"(?<=[?&;])(?:{'|'.join(_CREDENTIALS)}|(?:x-amz-|x-goog-)[a-z0-9-]*)=[^\s&\"<>`]*", re.IGNORECASE)
 """A credential outside anything that looks like a URL: a path with its query alone, or a URL with a space in it."""
 
 

@@ -1,6 +1,6 @@
 """The run log on disk: everything that every process wrote, bounded, and the redacted copy that is shipped.
 
-The supervising process writes (`RunLog`), the uploader reads (`shipped_copy`, `fingerprint`); neither waits for the
+The supervising process writes (`RunLog`), the uploader reads (`ShippedCopy`, `fingerprint`); neither waits for the
 other. On disk: `head`, the first MiB, then `tail.0`, `tail.1`, … of half a MiB each, the oldest of which are unlinked.
 The tail keeps 3 MiB at least, so that a log of up to 4 MiB is whole.
 """
@@ -17,6 +17,8 @@ MIB = 1024 * 1024
 HEAD_BYTES = MIB
 SEGMENT_BYTES = MIB // 2
 FULL_SEGMENTS = 6
+SLACK_BYTES = 64 * 1024
+"""A file ends with a line, and may be this much larger for it; a line that is longer is cut."""
 WHOLE_BYTES = 4 * MIB
 """A shipped copy up to this size is whole (contract.md section 6)."""
 LAST_BYTES = 2 * MIB
@@ -34,7 +36,7 @@ class RunLog:
         for path in self._directory.iterdir():
             path.unlink()
         self._file = (self._directory / "head").open("wb", buffering=0)
-        self._room, self._segment = HEAD_BYTES, -1
+        self._room, self._segment, self._due = HEAD_BYTES, -1, False
         self.size = 0
         """Bytes taken so far."""
         self.changes = 0
@@ -46,17 +48,25 @@ class RunLog:
         """Add `data`; it may end anywhere in a line."""
         self.size += len(data)
         self.changes += 1
-        view = memoryview(data)
-        while view:
+        while data:
             try:
-                if not self._room:
+                if self._due:
                     self._rotate()
-                written = self._file.write(view[: self._room]) or 0
+                written = self._file.write(data[: self._share(data)]) or 0
             except OSError:
-                self.lost_bytes += len(view)
+                self.lost_bytes += len(data)
                 return
             self._room -= written
-            view = view[written:]
+            self._due = self._room <= 0 and (data[written - 1 : written] == b"\n" or self._room <= -SLACK_BYTES)
+            data = data[written:]
+
+    def _share(self, data: bytes) -> int:
+        """How much of `data` goes to the present file: what it has room for, to the end of the line."""
+        if len(data) <= self._room:
+            return len(data)
+        most = self._room + SLACK_BYTES
+        end = data.find(b"\n", max(self._room - 1, 0), most)
+        return end + 1 if end >= 0 else most
 
     def close(self) -> None:
         self._file.close()
@@ -64,7 +74,7 @@ class RunLog:
     def _rotate(self) -> None:
         following = (self._directory / f"tail.{self._segment + 1}").open("wb", buffering=0)
         self._file.close()
-        self._file, self._room = following, SEGMENT_BYTES
+        self._file, self._room, self._due = following, SEGMENT_BYTES, False
         self._segment += 1
         (self._directory / f"tail.{self._segment - FULL_SEGMENTS - 1}").unlink(missing_ok=True)
 
@@ -76,24 +86,40 @@ def fingerprint(directory: str | Path) -> tuple[int, int]:
     return (segments[-1][0] if segments else -1, _size(newest))
 
 
-def shipped_copy(directory: str | Path) -> bytes:
-    """The log so far, redacted line by line; over 4 MiB its first 1 MiB, a marker line and its last 2 MiB, cut at
-    line ends. A log that is being written meanwhile is read up to some moment of that time."""
-    head = _read(Path(directory) / "head")
-    segments = [(number, _read(path)) for number, path in _segments(Path(directory))]
-    gap = bool(segments) and segments[0][0] > 0
-    tail = b"".join(data for _, data in segments)
-    if not gap:
-        whole = _redacted(head + tail)
-        if len(whole) <= WHOLE_BYTES:
-            return whole
-        return _first(whole) + MARKER + _last(whole)
-    return _first(_redacted(head)) + MARKER + _last(_redacted(tail[tail.find(b"\n") + 1 :]))
+class ShippedCopy:
+    """What is shipped of the log in `directory`. Files that the writer is done with are redacted once and kept."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self._directory = Path(directory)
+        self._kept: dict[int, bytes] = {}
+
+    def take(self) -> bytes:
+        """The log so far, redacted; over 4 MiB its first 1 MiB, a marker line and its last 2 MiB, cut at line ends.
+
+        A log that is being written meanwhile is read up to some moment of that time.
+        """
+        files = [(-1, self._directory / "head"), *_segments(self._directory)]
+        newest = files[-1][0]
+        self._kept = {number: text for number, text in self._kept.items() if any(number == n for n, _ in files)}
+        parts = [self._part(number, path, number != newest) for number, path in files]
+        head, tail = parts[0], b"".join(parts[1:])
+        gap = len(files) > 1 and files[1][0] > 0
+        if not gap and len(head) + len(tail) <= WHOLE_BYTES:
+            return head + tail
+        return _first(head) + MARKER + _last(tail)
+
+    def _part(self, number: int, path: Path, ended: bool) -> bytes:
+        if number in self._kept:
+            return self._kept[number]
+        text = _redacted(_read(path))
+        if ended and text:
+            self._kept[number] = text
+        return text
 
 
 def _redacted(data: bytes) -> bytes:
     lines = data.decode("utf-8", "replace").splitlines(keepends=True)
-    return "".join(map(for_log, lines)).encode()
+    return "".join(for_log(line) if "/" in line or "=" in line else line for line in lines).encode()
 
 
 def _first(text: bytes) -> bytes:

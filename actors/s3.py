@@ -90,23 +90,34 @@ class _FileProvider(SharedCredentialProvider):  # type: ignore[misc]
             return None
 
 
+def session() -> Any:
+    """A botocore session whose clients read changed credentials again. Clients of one session are made faster."""
+    made = botocore.session.get_session()
+    resolver = made.get_component("credential_provider")
+    path, profile = made.get_config_variable("credentials_file"), made.get_config_variable("profile")
+    resolver.insert_before(SharedCredentialProvider.METHOD, _FileProvider(path, profile))
+    return made
+
+
 def client(
     endpoint: str | None,
     *,
+    of: Any = None,
     verify_tls: bool = True,
     connections: int,
     connect_s: float = 10,
     read_s: float = 60,
     attempts: int = 4,
 ) -> Any:
-    """A botocore S3 client, to be shared by `connections` threads and made after the process was spawned.
+    """A botocore S3 client, to be shared by `connections` threads and made after the process was spawned; `of` is a
+    session from here.
 
     With an `endpoint` (an S3-compatible store) addressing is path-style, checksums are sent only where S3 requires
-    them and `Expect: 100-continue` never: many such stores refuse the first and stall on the second. A clock that the
-    store calls skewed is tried again like any passing error.
+    them and `Expect: 100-continue` never: many such stores refuse the first and stall on the second. Listings come
+    with their keys as they are: LocalStack loses its place in one whose keys it has to percent-encode. A clock that
+    the store calls skewed is tried again like any passing error.
     """
-    session = botocore.session.get_session()
-    _reread_credentials(session)
+    origin = of or session()
     compatible: dict[str, Any] = {}
     if endpoint:
         compatible = {
@@ -114,10 +125,10 @@ def client(
             "response_checksum_validation": "when_required",
             "s3": {"addressing_style": "path"},
         }
-    made = session.create_client(
+    made = origin.create_client(
         "s3",
         endpoint_url=endpoint,
-        region_name=session.get_config_variable("region") or "us-east-1",
+        region_name=origin.get_config_variable("region") or "us-east-1",
         verify=None if verify_tls else False,
         config=Config(
             connect_timeout=connect_s,
@@ -131,6 +142,7 @@ def client(
     events = made.meta.events
     if endpoint:
         events.unregister("before-call.s3", handlers.add_expect_header)
+        events.unregister("before-parameter-build.s3.ListObjectsV2", handlers.set_list_objects_encoding_type_url)
     events.register_first("needs-retry.s3", _Passing(attempts))
     return made
 
@@ -148,13 +160,6 @@ class _Passing:
         if http.status_code == 429 or parsed.get("Error", {}).get("Code") == SKEWED:
             return float(0.5 * 2 ** (attempts - 1))
         return None
-
-
-def _reread_credentials(session: Any) -> None:
-    resolver = session.get_component("credential_provider")
-    path = session.get_config_variable("credentials_file")
-    profile = session.get_config_variable("profile")
-    resolver.insert_before(SharedCredentialProvider.METHOD, _FileProvider(path, profile))
 
 
 def failure(error: ClientError | BotoCoreError, doing: str) -> StoreError:

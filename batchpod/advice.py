@@ -109,7 +109,7 @@ _BY_TEXT: dict[tuple[str, bool], tuple[tuple[str, Advice], ...]] = {
             Advice("this is a Collection and not a Manifest", "make a volume of each of its manifests"),
         ),
         (
-            r"more than the \d+( bytes)? allowed",
+            r"MANIFEST_MAX_BYTES",
             Advice("it is larger than a manifest may be here", "raise MANIFEST_MAX_BYTES if it is right"),
         ),
         (
@@ -178,12 +178,8 @@ _BY_STAGE = {
         "see that the manifest's server is up and lets this pod in",
     ),
     "resume": _BY_CAUSE[Cause.STORE_DOWN],
-    "load": Advice(
-        "the pipeline's models cannot be loaded now", "look at the model cache, its disk and the node"
-    ),
-    "warmup": Advice(
-        "the models cannot be downloaded now", "see that the Hub can be reached and the cache has room"
-    ),
+    "load": Advice("the pipeline's models cannot be loaded now", "look at the model cache, its disk and the node"),
+    "warmup": Advice("the models cannot be downloaded now", "see that the Hub can be reached and the cache has room"),
     "stream": Advice("the pages cannot all be processed", "look in the run log for the first error"),
     "verify": _BY_CAUSE[Cause.PAGES_LEFT],
     "publish": _BY_CAUSE[Cause.STORE_DOWN],
@@ -207,9 +203,7 @@ def failure(verdict: Verdict, last_attempt: bool = False) -> str:
         what = f"{advice.happened}, and trying again changes nothing: {advice.remedy}, then {again}."
         return f"permanent failure in {verdict.stage}: {error} — {what}"
     if last_attempt:
-        what = (
-            f"{advice.happened}, and no attempt is left: {advice.remedy}, then {again} (it keeps its pages)."
-        )
+        what = f"{advice.happened}, and no attempt is left: {advice.remedy}, then {again} (it keeps its pages)."
         return f"transient failure in {verdict.stage} on the last attempt: {error} — {what}"
     kept = "files that are downloaded" if verdict.stage == "warmup" else "pages that are stored"
     what = f"{advice.happened}; the next attempt keeps the {kept} and does the rest."

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.fetcher.errors import Answered, FetchError
 from actors.fetcher.source import NO_IMAGE, Page, Source
@@ -24,6 +23,9 @@ from batchpod.environment import Command, shown
 from batchpod.errors import ConfigError, Permanent, RunError
 from batchpod.verdict import ExitCode
 from supervisor.memory import Cgroup
+
+if TYPE_CHECKING:
+    from actors.fetcher.http import Fetched
 
 
 def run(environ: Mapping[str, str], *, online: bool) -> int:
@@ -42,9 +44,7 @@ def run(environ: Mapping[str, str], *, online: bool) -> int:
     for warning in [*environment.near_misses(environ), *(_doubts(config) if config else ())]:
         print(f"warning: {warning}")
     if problems or config is None:
-        print(
-            f"{len(problems)} {'problem' if len(problems) == 1 else 'problems'}: a run would end with exit 13"
-        )
+        print(f"{len(problems)} {'problem' if len(problems) == 1 else 'problems'}: a run would end with exit 13")
         return ExitCode.PERMANENT
     print("the environment and the pipeline file are fine, as far as they can be judged without a model")
     return _online(config) if online else ExitCode.OK
@@ -116,9 +116,7 @@ async def _first_image(config: Config, source: Source) -> int:
                 if not isinstance(e, Answered) or e.status not in FALLBACK_STATUSES:
                     return _unanswered(e)
             else:
-                _describe(
-                    number, page, url, bytes(fetched.data), fetched.content_type, config.max_image_width
-                )
+                _describe(config, number, page, url, fetched)
                 return ExitCode.OK
     print("warning: no size form works; a run would still look into the service's info.json")
     return ExitCode.OK
@@ -132,24 +130,24 @@ def _unanswered(error: FetchError) -> int:
     return ExitCode.TRANSIENT if deferred else ExitCode.OK
 
 
-def _describe(number: int, page: Page, url: str, body: bytes, content_type: str, asked_width: int) -> None:
-    from PIL import Image, UnidentifiedImageError
+def _describe(config: Config, number: int, page: Page, url: str, fetched: Fetched) -> None:
+    from actors.fetcher.images import ImageError, header
 
     try:
-        with Image.open(io.BytesIO(body)) as image:
-            what = f"a {image.format} of {image.width} x {image.height} pixels"
-    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as e:
-        what = f"no image that can be read ({for_log(str(e))})"
-    size = f"{len(body)} bytes, {content_type or 'no content type'}"
+        found = header(fetched.data, config.max_image_pixels)
+        what = f"a {found.format} of {found.width} x {found.height} pixels"
+    except ImageError as e:
+        what = f"nothing that a run would take ({for_log(str(e))})"
+    size = f"{len(fetched.data)} bytes, {fetched.content_type or 'no content type'}"
     print(f"page {page_name(number)}: {for_log(url)} gives {what}, {size}")
     if page.service is None:
         print("it has no image service, so it comes at the size it has")
     elif url != page.url:
         print(f"warning: the size form does not work here; `{url.split('/')[-3]}` does")
-    elif f"/{asked_width}," in url:
-        print(f"the size form works: it was asked for at {asked_width} pixels wide")
+    elif f"/{config.max_image_width}," in url:
+        print(f"the size form works: it was asked for at {config.max_image_width} pixels wide")
     else:
-        print(f"its canvas is no wider than {asked_width} pixels, so it was asked for whole")
+        print(f"its canvas is no wider than {config.max_image_width} pixels, so it was asked for whole")
 
 
 def _store(config: Config) -> int:

@@ -54,12 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     pages = add(Command.PAGES, _pages, "print the pages that a manifest gives: name TAB image URL")
     pages.add_argument("source", metavar="SOURCE", help="a manifest: a file, or an http(s) URL")
     pages.add_argument("--credentials", action="store_true", help="leave the credentials in the image URLs")
-    check = add(
-        Command.CHECK, _check, "say everything that is wrong with the environment and the pipeline file"
-    )
-    check.add_argument(
-        "--online", action="store_true", help="also ask the manifest's server and the results bucket"
-    )
+    check = add(Command.CHECK, _check, "say everything that is wrong with the environment and the pipeline file")
+    check.add_argument("--online", action="store_true", help="also ask the manifest's server and the results bucket")
     return parser
 
 
@@ -67,9 +63,7 @@ class _Versions(argparse.Action):
     """Reads the installed packages' versions only when asked, and without importing the packages."""
 
     def __init__(self, option_strings: Sequence[str], dest: str) -> None:
-        super().__init__(
-            option_strings, dest, nargs=0, help="print batchpod's, htrflow's and torch's versions"
-        )
+        super().__init__(option_strings, dest, nargs=0, help="print batchpod's, htrflow's and torch's versions")
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from importlib.metadata import PackageNotFoundError, version

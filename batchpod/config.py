@@ -167,9 +167,7 @@ def _volume_from_environment(environ: Mapping[str, str]) -> list[str]:
         problems.append(f"VOLUME_REF is not set: expected {environment.BY_NAME['VOLUME_REF'].meaning}")
     given = [name for name in ("IIIF_MANIFEST_URL", "IMAGES") if environ.get(name)]
     if not given:
-        problems.append(
-            "IIIF_MANIFEST_URL and IMAGES are not set: expected exactly one of them (or VOLUMES_PATH)"
-        )
+        problems.append("IIIF_MANIFEST_URL and IMAGES are not set: expected exactly one of them (or VOLUMES_PATH)")
     elif len(given) > 1:
         problems.append("IIIF_MANIFEST_URL and IMAGES are both set: expected exactly one of them")
     return problems
@@ -185,9 +183,7 @@ def _path_problems(values: Mapping[str, Any]) -> list[str]:
         if not os.path.isdir(workdir):
             problems.append(f"WORKDIR_PATH={shown(workdir)}: expected a directory that exists")
         elif not os.access(workdir, os.W_OK | os.X_OK):
-            problems.append(
-                f"WORKDIR_PATH={shown(workdir)}: expected a directory that this process may write to"
-            )
+            problems.append(f"WORKDIR_PATH={shown(workdir)}: expected a directory that this process may write to")
     return problems
 
 
@@ -203,9 +199,7 @@ def unreadable(path: str) -> str | None:
     return None
 
 
-def _setting(
-    variable: Variable, environ: Mapping[str, str], values: Mapping[str, Any], from_file: bool
-) -> Setting:
+def _setting(variable: Variable, environ: Mapping[str, str], values: Mapping[str, Any], from_file: bool) -> Setting:
     value = values[variable.field]
     if from_file and variable.name in _VOLUME:
         text = " ".join(value) if isinstance(value, tuple) else value or ""

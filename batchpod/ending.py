@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from actors.messages import Cease, DumpPut
+from actors.messages import Cease
 from batchpod import advice, termination
 from batchpod.errors import Cause
 from batchpod.ledger import State
@@ -47,16 +47,18 @@ class Ending:
         run = self._run
         run.ending = True
         termination.write(run.config.termination_log_path, verdict)
+        run.inspection.fails(verdict.error)
         run.gpus.close("the run is ending", gently=False)
         run.fetcher.close("the run is ending", gently=False)
         run.uploader.send(Cease())
         if verdict.cause is not Cause.STORE_DOWN:
             pending = (State.EXPORTED, State.UPLOADING)
             self._wait(lambda: not run.stream.ledger.count(*pending), UPLOADS_S)
+        dump = run.inspection.write_dump()
         self._last_line(advice.failure(verdict, run.config.last_attempt))
         if run.reporter.stage != "config":
             run.reporter.failed = True
-            self._last_words(LAST_WORDS_S)
+            self._last_words(LAST_WORDS_S, dump)
         run.uploader.close("the run is ending", gently=False)
         self._wait(lambda: not run.loop.children, STOP_S)
         return verdict.code
@@ -66,10 +68,12 @@ class Ending:
         self._run.loop.output.say(text)
         self._run.loop.events.quiet = True
 
-    def _last_words(self, within_s: float) -> None:
-        """progress.json in its last state and the whole run log."""
+    def _last_words(self, within_s: float, dump: str | None = None) -> None:
+        """progress.json in its last state, the debug dump and the whole run log."""
         run = self._run
         run.reporter.put_last_progress()
+        if dump is not None:
+            run.reporter.put_dump(dump)
         run.reporter.ship_log(final=True)
         self._wait(lambda: run.reporter.all_said or run.uploader.child is None, within_s)
 
@@ -78,6 +82,3 @@ class Ending:
         begun_at = clock.now()
         while not until() and clock.now() - begun_at < within_s:
             self._run.turn()
-
-
-__all__ = ["DumpPut", "Ending"]

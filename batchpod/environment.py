@@ -166,18 +166,12 @@ VARIABLES = (
     Variable("VOLUME_REF", None, IDENTIFIER, "the volume's id: last segment of the result prefix"),
     Variable("IIIF_MANIFEST_URL", None, URL, "the volume's manifest (Presentation 2 or 3); this or IMAGES"),
     Variable("IMAGES", None, URLS, "the volume's image URLs, with white space between them"),
-    Variable(
-        "VOLUMES_PATH", None, TEXT, "a volumes.txt to take the volume from, in place of the three above"
-    ),
+    Variable("VOLUMES_PATH", None, TEXT, "a volumes.txt to take the volume from, in place of the three above"),
     Variable("JOB_COMPLETION_INDEX", None, COUNT_OR_ZERO, "the volume's line in VOLUMES_PATH, from 0"),
     Variable("PIPELINE_PATH", None, TEXT, "the pipeline file (YAML)", _PIPELINE, _PIPELINE),
-    Variable(
-        "PIPELINE_ID", None, IDENTIFIER, "the recipe's id: segment of the result prefix", _RECIPE, _RECIPE
-    ),
+    Variable("PIPELINE_ID", None, IDENTIFIER, "the recipe's id: segment of the result prefix", _RECIPE, _RECIPE),
     Variable("S3_BUCKET", None, TEXT, "the results bucket", required=_RUN),
-    Variable(
-        "RESULTS_URL", None, BASE_URL, "the base URL at which browsers reach the results", required=_RUN
-    ),
+    Variable("RESULTS_URL", None, BASE_URL, "the base URL at which browsers reach the results", required=_RUN),
     Variable("S3_ENDPOINT", None, URL, "an S3-compatible endpoint; switches to path-style addressing"),
     Variable("S3_PREFIX", "", TEXT, "goes before every key but the run log's"),
     Variable("S3_VERIFY_TLS", "true", BOOLEAN, "whether the endpoint's certificate is checked"),
@@ -196,9 +190,7 @@ VARIABLES = (
     ),
     Variable("MANIFEST_MAX_BYTES", "16Mi", SIZE, "the largest manifest, decoded", _SOURCE),
     Variable("FETCH_MAX_BYTES", "64Mi", SIZE, "the largest image body, decoded"),
-    Variable(
-        "MAX_IMAGE_PIXELS", "100000000", COUNT_OR_ZERO, "the largest width x height of an image; 0 = any"
-    ),
+    Variable("MAX_IMAGE_PIXELS", "100000000", COUNT_OR_ZERO, "the largest width x height of an image; 0 = any"),
     Variable(
         "EMPTY_CANVAS",
         "refuse",
@@ -225,13 +217,9 @@ VARIABLES = (
     Variable("GPU_START_SECONDS", "300", SECONDS, "deadline of a gpu process's imports"),
     Variable("GPU_LOAD_SECONDS", "900", SECONDS, "deadline of a gpu process's model load"),
     Variable("AWS_SHARED_CREDENTIALS_FILE", None, TEXT, "the S3 credentials; unset = botocore's own default"),
-    Variable(
-        "LOG_SHIP_SECONDS", "15", SECONDS_OR_ZERO, "how often the run log is shipped; 0 = only at the end"
-    ),
+    Variable("LOG_SHIP_SECONDS", "15", SECONDS_OR_ZERO, "how often the run log is shipped; 0 = only at the end"),
     Variable("WORKDIR_PATH", "/work", TEXT, "scratch space; the debug socket lives here"),
-    Variable(
-        "TERMINATION_LOG_PATH", "/dev/termination-log", TEXT, "where the termination message goes", _PIPELINE
-    ),
+    Variable("TERMINATION_LOG_PATH", "/dev/termination-log", TEXT, "where the termination message goes", _PIPELINE),
     Variable("INDEX_FAILURE_COUNT", None, COUNT_OR_ZERO, "how often this index has failed already"),
     Variable(
         "BACKOFF_LIMIT_PER_INDEX",
@@ -241,9 +229,7 @@ VARIABLES = (
     ),
     Variable("IMAGE_DIGEST", "unknown", TEXT, "the container image, for provenance"),
     Variable("HTRFLOW_BASE_REVISION", "unknown", TEXT, "htrflow's revision in it, for provenance"),
-    Variable(
-        "HF_HOME", None, TEXT, "the model cache; unset = huggingface_hub's own default", _RECIPE, _CACHE
-    ),
+    Variable("HF_HOME", None, TEXT, "the model cache; unset = huggingface_hub's own default", _RECIPE, _CACHE),
     Variable("HF_HUB_OFFLINE", None, HUB_OFFLINE, "1 = models come from the cache alone", _PIPELINE),
     Variable(
         "WARMUP_WAIT_SECONDS",
@@ -261,9 +247,7 @@ def of(command: Command) -> tuple[Variable, ...]:
     return tuple(v for v in VARIABLES if command in v.commands)
 
 
-def read(
-    environ: Mapping[str, str], command: Command, without: Iterable[str] = ()
-) -> tuple[dict[str, Any], list[str]]:
+def read(environ: Mapping[str, str], command: Command, without: Iterable[str] = ()) -> tuple[dict[str, Any], list[str]]:
     """The values of `command`'s variables by `Variable.field`, and what is wrong with them, a sentence each.
 
     An empty string counts as unset. An unset variable without a default, and a bad value, is None. The

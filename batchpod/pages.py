@@ -7,24 +7,23 @@ actors/fetcher/http.py's, the manifest's form manifest.py's.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from actors.fetcher.errors import Answered, Denied, FetchError
 from actors.fetcher.http import Client
 from actors.fetcher.manifest import read_manifest
 from actors.fetcher.source import ManifestError, Source
+from actors.fetcher.source_reading import SourceLost, fetch_manifest
 from actors.messages import page_name
 from actors.redact import credentials_only
 from batchpod import advice, environment
 from batchpod.environment import Command, shown
 from batchpod.errors import ConfigError, Permanent, RunError, Transient
 from batchpod.verdict import ExitCode, verdict_of
-
-PERMANENT_STATUSES = frozenset({400, 401, 403, 404, 410})
 
 
 def run(source: str, environ: Mapping[str, str], *, credentials: bool) -> int:
@@ -44,7 +43,11 @@ def run(source: str, environ: Mapping[str, str], *, credentials: bool) -> int:
         f"{page_name(number)}\t{page.url if credentials else credentials_only(page.url)}\n"
         for number, page in enumerate(found.pages, 1)
     )
-    sys.stdout.write("".join(lines))
+    try:
+        sys.stdout.write("".join(lines))
+        sys.stdout.flush()
+    except BrokenPipeError:  # Whoever reads has seen enough; what is left must not fail at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ExitCode.OK
 
 
@@ -73,14 +76,11 @@ def read(source: str, values: Mapping[str, Any]) -> Source:
 async def _downloaded(url: str, values: Mapping[str, Any]) -> bytes:
     async with client(values) as origin:
         try:
-            return bytes((await origin.get(url, most_bytes=values["manifest_max_bytes"])).data)
-        except Answered as e:
-            failed = Permanent if e.status in PERMANENT_STATUSES else Transient
-            raise failed("setup", str(e)) from e
-        except Denied as e:
-            raise Permanent("setup", str(e)) from e
-        except FetchError as e:
-            raise Transient("setup", str(e)) from e
+            return await fetch_manifest(
+                origin, url, most_bytes=values["manifest_max_bytes"], deadline_s=values["download_deadline_s"]
+            )
+        except SourceLost as e:
+            raise (Permanent if e.permanent else Transient)("setup", str(e)) from e
 
 
 def client(values: Mapping[str, Any]) -> Client:
@@ -99,7 +99,5 @@ def _local(path: str, most_bytes: int) -> bytes:
     except OSError as e:
         raise Permanent("setup", f"{shown(path)} cannot be read: {e.strerror or e}") from e
     if len(body) > most_bytes:
-        raise Permanent(
-            "setup", f"{shown(path)} has more than the {most_bytes} bytes allowed (MANIFEST_MAX_BYTES)"
-        )
+        raise Permanent("setup", f"{shown(path)} has more than the {most_bytes} bytes allowed (MANIFEST_MAX_BYTES)")
     return body

@@ -84,7 +84,7 @@ class Cadence:
             self._waiting = False
             return False
         staged = before is None or before.stage != progress.stage
-        if not staged and now - self._written_at < EVERY_S:
+        if not staged and now < self._written_at + EVERY_S:
             self._waiting = True
             return False
         self._written, self._written_at, self._waiting = progress, now, False

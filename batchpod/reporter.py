@@ -8,7 +8,16 @@ import shutil
 import time
 from collections.abc import Callable
 
-from actors.messages import InterimPublished, LogShipped, ProgressPut, PublishInterim, PutProgress, ShipLog
+from actors.messages import (
+    DumpPut,
+    InterimPublished,
+    LogShipped,
+    ProgressPut,
+    PublishInterim,
+    PutDump,
+    PutProgress,
+    ShipLog,
+)
 from batchpod import terminal
 from batchpod.config import Config
 from batchpod.ledger import State
@@ -42,7 +51,7 @@ class Reporter:
         self._shipped_at = clock.now()
         self._shipping = False
         self._final_shipped = False
-        self._last_waits = False
+        self._last_waits = self._dump_waits = False
         self._interim_at = clock.now()
         self._interim_s = 0.0
         self._interim_done = 0
@@ -78,10 +87,15 @@ class Reporter:
         self._last_waits = True
         self._uploader.send(PutProgress(self.progress().body(time.time())))
 
+    def put_dump(self, path: str) -> None:
+        """Store the debug dump that lies at `path`."""
+        self._dump_waits = True
+        self._uploader.send(PutDump(path))
+
     @property
     def all_said(self) -> bool:
-        """Whether the last progress.json and the final log were answered."""
-        return not self._last_waits and self._final_shipped
+        """Whether the last progress.json, the debug dump and the final log were answered."""
+        return not (self._last_waits or self._dump_waits) and self._final_shipped
 
     def tick(self) -> None:
         """Whatever is due by now; called every turn."""
@@ -115,6 +129,9 @@ class Reporter:
         match message:
             case ProgressPut():
                 self._last_waits = False
+                return True
+            case DumpPut():
+                self._dump_waits = False
                 return True
             case LogShipped(final=final):
                 self._shipping = False

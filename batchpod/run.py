@@ -47,6 +47,7 @@ from batchpod.ending import Ending
 from batchpod.errors import Cause, Permanent, RunError, Stopped, Transient
 from batchpod.gpus import Gpus, Phase, Verdicts
 from batchpod.guard import Guard, Relief
+from batchpod.inspection import Inspection
 from batchpod.ledger import State
 from batchpod.reporter import Reporter
 from batchpod.services import Service
@@ -83,7 +84,7 @@ def run(config: Config, environ: Mapping[str, str] | None = None) -> int:
             with Loop(clock, events, output) as loop:
                 loop.add_source(own)
                 this = Run(config, dict(environ or os.environ), loop, workdir, terminal=terminal)
-                with logging_to(output.say, this.count_error):
+                with logging_to(output.say, this.count_error), this.inspection.served():
                     return this.go()
     finally:
         runlog.close()
@@ -103,6 +104,7 @@ class Run:
         self.gpus = Gpus(loop, self.crew, devices(config.gpu_workers, environ), verdicts)
         self.stream.gpus = self.gpus
         self.reporter = Reporter(config, loop.clock, self.stream, self.uploader, self._write_finished)
+        self.inspection = Inspection(self)
         self.stopped_by = 0
         self.ending = False
         self._cgroup, self._guard = Cgroup(), Guard()
@@ -233,7 +235,7 @@ class Run:
         Raises:
             RunError: the run cannot go on, or was told to stop.
         """
-        for happening in self.loop.turn(0.2 if self.terminal else WATCH_S):
+        for happening in self.loop.turn(min(0.2 if self.terminal else WATCH_S, self.inspection.soonest_s)):
             try:
                 self._take(happening)
             except RunError as e:
@@ -244,6 +246,8 @@ class Run:
         if self.loop.clock.now() - self._watched_at >= WATCH_S:
             self._watched_at = self.loop.clock.now()
             self._watch()
+            self.inspection.publish()
+        self.inspection.tend()
         self.reporter.tick()
         self._show()
         if not self.ending:
@@ -257,6 +261,7 @@ class Run:
             case Said(child=child, message=message):
                 self._hear(child, message)
             case Ended(child=child, exit=exit_):
+                self.inspection.note_exit(child, exit_)
                 if child is self.fetcher.child:
                     counted = self.stream.fetcher_died()
                     self.fetcher.ended(child, exit_, counted=counted)

@@ -31,6 +31,7 @@ class Service:
         self.restarts = 0
         self.last_exit = ""
         self.closing = False
+        self._restart_asked = False
 
     def start(self) -> None:
         self.child = self._loop.spawn(self._plan(), "the run begins")
@@ -53,9 +54,16 @@ class Service:
         if self.child is not None and not self.closing:
             self._loop.dump_and_kill(self.child, "it has not taken a message for 60 s")
 
-    def restart(self, why: str) -> None:
-        if self.child is not None:
+    def restart(self, why: str, *, now: bool) -> None:
+        """A person wants a new process: once what is in hand is done (at most 5 s), or at once. It counts against no
+        limit."""
+        if self.child is None:
+            return
+        self._restart_asked = True
+        if now:
             self._loop.dump_and_kill(self.child, why)
+        else:
+            self._loop.stop(self.child, Stop(STOP_S), STOP_S, why)
 
     def ended(self, child: Incarnation, exit_: Exit, *, counted: bool = True) -> bool:
         """Start again after a death (`counted` against the limit or not); false if it was another's process.
@@ -69,6 +77,7 @@ class Service:
         self.last_exit = exit_.text + (f" ({exit_.asked})" if exit_.asked else "")
         if self.closing:
             return True
+        counted, self._restart_asked = counted and not self._restart_asked, False
         if counted and not self.limit.allow(self._loop.clock.now()):
             text = f"the {self.name} died more than {self.limit.count} times in {self.limit.window_s:.0f} s"
             raise Transient("", f"{text}; the last time it {self.last_exit}", Cause.ACTOR_RESTARTS)

@@ -58,9 +58,7 @@ def _counts(standing: Standing) -> list[str]:
     if not standing.total:
         return []
     counts = [f"{standing.done}/{standing.total} pages"]
-    counts += [
-        f"{n} {what}" for n, what in ((standing.failed, "failed"), (standing.deferred, "deferred")) if n
-    ]
+    counts += [f"{n} {what}" for n, what in ((standing.failed, "failed"), (standing.deferred, "deferred")) if n]
     if standing.pages_per_second > 0:
         counts.append(f"{standing.pages_per_second:.2g} pages/s")
     return counts

@@ -124,20 +124,14 @@ def _outage_sized(tally: Tally) -> bool:
 def _left_pages(tally: Tally, unaccounted: int = 0) -> str:
     counts = []
     if tally.deferred:
-        counts.append(
-            f"{len(tally.deferred)} deferred, the first because: {tally.deferred[min(tally.deferred)]}"
-        )
+        counts.append(f"{len(tally.deferred)} deferred, the first because: {tally.deferred[min(tally.deferred)]}")
     if tally.missing:
         counts.append(f"{len(tally.missing)} uploaded but not found in the store")
     if unaccounted:
         counts.append(f"{unaccounted} without an outcome")
     left = len(tally.deferred) + len(tally.missing) + unaccounted
     pages = sorted({*tally.deferred, *tally.missing})
-    return (
-        f"{left} of {tally.total} pages left ({'; '.join(counts)}){_names(pages)}"
-        if counts
-        else "no page left"
-    )
+    return f"{left} of {tally.total} pages left ({'; '.join(counts)}){_names(pages)}" if counts else "no page left"
 
 
 def _all_failed(failed: Mapping[int, str], text_lost: AbstractSet[int]) -> Verdict:

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from batchpod import advice, environment
 from batchpod.environment import Command
-from batchpod.errors import ConfigError
+from batchpod.errors import ConfigError, Stopped
 from batchpod.verdict import ExitCode, verdict_of
 
 POLL_S = 10.0
-STOPS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 def marker_path(hf_home: str, pipeline_id: str) -> Path:
@@ -32,19 +31,30 @@ def run(environ: Mapping[str, str]) -> int:
     if problems:
         print(advice.failure(verdict_of(ConfigError(problems), "config")), file=sys.stderr)
         return ExitCode.PERMANENT
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _stop)
     marker, wait_s = marker_path(values["hf_home"], values["pipeline_id"]), values["warmup_wait_s"]
-    end_at = time.monotonic() + wait_s
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
-        while not marker.exists():
-            left_s = end_at - time.monotonic()
-            if left_s <= 0:
-                waited = f"no warm-up marker at {marker} after {wait_s:g}s"
-                print(f"{waited}: the pipeline's warm-up Job has not finished", file=sys.stderr)
-                return ExitCode.PERMANENT
-            if signal.sigtimedwait(STOPS, min(POLL_S, left_s)) is not None:
-                return ExitCode.SIGTERM
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    print(f"the warm-up marker is at {marker}")
-    return ExitCode.OK
+        found = _appears(marker, wait_s)
+    except Stopped:
+        return ExitCode.SIGTERM
+    if found:
+        print(f"the warm-up marker is at {marker}")
+        return ExitCode.OK
+    waited = f"no warm-up marker at {marker} after {wait_s:g}s"
+    print(f"{waited}: the pipeline's warm-up Job has not finished", file=sys.stderr)
+    return ExitCode.PERMANENT
+
+
+def _appears(marker: Path, within_s: float) -> bool:
+    end_at = time.monotonic() + within_s
+    while not marker.exists():
+        left_s = end_at - time.monotonic()
+        if left_s <= 0:
+            return False
+        time.sleep(min(POLL_S, left_s))
+    return True
+
+
+def _stop(_number: int, _frame: object) -> None:
+    raise Stopped("warmup")

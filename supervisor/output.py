@@ -28,6 +28,8 @@ class Source:
         self.name, self.fd = name, fd
         os.set_blocking(fd, False)
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.seen = 0
+        """Lines so far, those that left the tail included."""
         self._partial = b""
 
     def read(self) -> tuple[bytes, bool]:
@@ -55,7 +57,9 @@ class Source:
         return lines
 
     def _remember(self, lines: bytes) -> None:
-        self.tail.extend(lines.decode("utf-8", "replace").splitlines())
+        new = lines.decode("utf-8", "replace").splitlines()
+        self.tail.extend(new)
+        self.seen += len(new)
 
 
 class Stdout:
@@ -104,11 +108,13 @@ class Output:
     def __init__(self, stdout: Stdout, record: Callable[[bytes], None]) -> None:
         self.stdout, self._record = stdout, record
         self.own = deque[str](maxlen=TAIL_LINES)
+        self.own_seen = 0
         self._live = False
 
     def say(self, line: str) -> None:
         """One line of the supervising process's own."""
         self.own.append(line)
+        self.own_seen += 1
         self.emit(line.encode("utf-8", "backslashreplace") + b"\n")
 
     def live(self, text: str) -> None:

@@ -138,7 +138,7 @@ class Incarnation:
 
     def time_up(self) -> bool:
         """Whether the present state has lasted as long as it may (a dump that is complete is long enough)."""
-        if self.life is Life.DUMPING and self._dump_complete():
+        if self.life is Life.DUMPING and self.dump_complete():
             return True
         return self._within_s is not None and self._clock.age(self._since) >= self._within_s
 
@@ -196,11 +196,18 @@ class Incarnation:
         """What the last dump request has brought so far."""
         return os.pread(self._dump_fd, 1 << 20, self._dump_from).decode("utf-8", "replace")
 
-    def _dump_complete(self) -> bool:
+    def dump_complete(self) -> bool:
+        """Whether the dump asked for last has come and grows no more."""
         size = os.fstat(self._dump_fd).st_size
         if size != self._dump_size[0]:
             self._dump_size = (size, self._clock.now())
         return size > self._dump_from and self._clock.age(self._dump_size[1]) >= DUMP_QUIET_S
+
+    def forget_stacks(self) -> None:
+        """Give back the memory of a dump that was read. The child writes at the offset that both share."""
+        if self.life is not Life.DUMPING:
+            os.ftruncate(self._dump_fd, 0)
+            os.lseek(self._dump_fd, 0, os.SEEK_SET)
 
     @property
     def uptime_s(self) -> float:

@@ -1,7 +1,7 @@
 """The fetcher process: reads the source, downloads pages ahead, decodes them into the arena when asked.
 
-One event loop. What is held of a page (a task while it is downloaded, then its bytes) lives here and nowhere else;
-how each of these is done is the other modules'.
+One event loop. What is held of a page (a task while it is downloaded, then its bytes) lives here and nowhere
+else; how each of these is done is the other modules'.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Held:
 
 
 class Fetcher:
-    """Lives in one event loop, from `run`'s start to its end."""
+    """One event loop, from `run`'s start to its end."""
 
     def __init__(self, channel: Channel, spec: FetcherSpec, arena_fd: int) -> None:
         self._channel, self._spec = channel, spec
@@ -118,7 +118,7 @@ class Fetcher:
                 if threads is not None:
                     threads.close()
 
-    # -------------------------------------------------------------------------------------------------- dispatch
+    # --- dispatch
 
     async def _beat(self) -> None:
         while True:
@@ -181,7 +181,7 @@ class Fetcher:
             await asyncio.wait(self._storing.values(), timeout=within_s)
         self._end()
 
-    # ----------------------------------------------------------------------------------------------------- pages
+    # --- pages
 
     async def _read_source(self, reuse: bool) -> None:
         try:
@@ -233,9 +233,7 @@ class Fetcher:
         self._held[number] = held
         seconds = time.monotonic() - (started_at or time.monotonic())
         header = held.header
-        self._channel.send(
-            Fetched(number, len(held.data), origin_bytes, header.width, header.height, seconds, said)
-        )
+        self._channel.send(Fetched(number, len(held.data), origin_bytes, header.width, header.height, seconds, said))
         if cache is not None and said == MISS and cache.on:
             self._storing[number] = self._spawn(self._store(cache, number, identity, held.data))
 

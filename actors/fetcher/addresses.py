@@ -1,8 +1,8 @@
 """Which addresses may be asked: a guard against manifests that point into the pod's own surroundings.
 
-Link-local and metadata addresses never; private and loopback ones only where the run allows them. What is checked is
-what is connected to: names are resolved here, once, and only addresses that passed go to the connector, so a name
-that changes its mind in between gains nothing.
+Link-local and metadata addresses never; private and loopback ones only where the run allows them. What is
+checked is what is connected to: names are resolved here, once, and only addresses that passed go to the
+connector, so a name that changes its mind in between gains nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _METADATA = frozenset(
     ipaddress.ip_address(a)
     for a in ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254")
 )
-"""Instance metadata outside the link-local networks: Alibaba, Azure, Oracle, AWS (metadata, credentials), Google."""
+"""Instance metadata outside the link-local networks: Alibaba, Azure, Oracle, AWS (metadata, credentials),
+Google."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _IPV4_COMPATIBLE = ipaddress.ip_network("::/96")
 
@@ -45,8 +46,8 @@ def refusal(address: Address, *, allow_private: bool) -> str | None:
 
 
 def literal(host: str) -> Address | None:
-    """The address that `host` is, also in the odd spellings that resolvers take (`127.1`, `0x7f000001`, `2130706433`);
-    None for a name."""
+    """The address that `host` is, also in the odd spellings that resolvers take (`127.1`, `0x7f000001`,
+    `2130706433`); None for a name."""
     bare = host.strip("[]").rstrip(".")
     try:
         return ipaddress.ip_address(bare.partition("%")[0])
@@ -99,9 +100,13 @@ class GuardedResolver(AbstractResolver):
             if refused is None:
                 results.append(
                     ResolveResult(
-                        hostname=host, host=str(place[0]), port=port, family=kind, proto=protocol,
+                        hostname=host,
+                        host=str(place[0]),
+                        port=port,
+                        family=kind,
+                        proto=protocol,
                         flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-                    )  # fmt: skip
+                    )
                 )
             else:
                 why = why or refused

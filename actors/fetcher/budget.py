@@ -1,16 +1,19 @@
 """The bytes of fetched pages: held, or still arriving. Keeps their sum within LOOKAHEAD_BYTES.
 
-How large a body will be is guessed from those before it until its own headers say; a download that turns out too
-large for the room that is left gives way to the earlier ones and is begun again. One page is always let through, so
-that nothing can wait for ever.
+How large a body will be is guessed from those before it until its own headers say; a download that turns out
+too large for the room that is left gives way to the earlier ones and is begun again. One page is always let
+through, so that nothing can wait for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 
 from actors.fetcher.errors import Crowded
+
+log = logging.getLogger(__name__)
 
 FIRST_GUESS_BYTES = 4 * 2**20
 
@@ -29,7 +32,7 @@ class Budget:
         self._claims: dict[int, _Claim] = {}
         self._waiting: dict[int, tuple[int | None, asyncio.Future[None]]] = {}
         self._typical_bytes: float | None = None
-        self.crowded = 0
+        self._said_full = False
 
     @property
     def used_bytes(self) -> int:
@@ -60,7 +63,6 @@ class Budget:
             return
         if self.used_bytes + more > self._limit_bytes and not self._is_first(page):
             self.release(page)
-            self.crowded += 1
             raise Crowded(size_bytes)
         claim.size_bytes = size_bytes
 
@@ -92,6 +94,13 @@ class Budget:
                 continue
             guess = known or int(self._typical_bytes or min(FIRST_GUESS_BYTES, self._limit_bytes))
             if self._claims and self.used_bytes + guess > self._limit_bytes:
+                self._say_full()
                 return
             self._claims[page] = _Claim(guess, arriving=True)
             future.set_result(None)
+
+    def _say_full(self) -> None:
+        held_bytes = sum(c.size_bytes for c in self._claims.values() if not c.arriving)
+        if not self._said_full and 2 * held_bytes > self._limit_bytes:
+            log.info("%d bytes are fetched and wait to be decoded: the next pages wait (LOOKAHEAD_BYTES)", held_bytes)
+            self._said_full = True

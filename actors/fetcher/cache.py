@@ -1,7 +1,7 @@
 """The image cache: a bucket that spares the origin (contract.md section 8). Never fails or delays a page for good.
 
-Trouble with one object is a miss; trouble with the bucket is said once, and where it cannot pass the cache is left
-alone for the rest of the run. botocore is imported only when the cache is on, in a thread.
+Trouble with one object is a miss; trouble with the bucket is said once, and where it cannot pass the cache is
+left alone for the rest of the run. botocore is imported only when the cache is on, in a thread.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ class ImageCache:
         if code in ("AccessDenied", "403"):
             # Also what an absent object gives to a client that may not list: reading goes on.
             if not self._said_denied:
-                log.warning("image cache %s: %s; what it refuses comes from the origin", self._bucket, trouble)
+                log.warning("image cache %s: %s; what it refuses comes from the origin", self._bucket, _said(trouble))
             self._said_denied = True
             return
         self._troubles += 1
         if code in _HOPELESS or _is_settled(trouble) or self._troubles >= _PASSING_TROUBLES:
             self._off = True
-            log.warning("image cache %s: off for the rest of the run: %s", self._bucket, trouble)
+            log.warning("image cache %s: off for the rest of the run: %s", self._bucket, _said(trouble))
 
 
 def _tried(work: Any, client: Any, *arguments: Any) -> tuple[Any, Exception | None]:
@@ -120,6 +120,10 @@ def _tried(work: Any, client: Any, *arguments: Any) -> tuple[Any, Exception | No
         return work(client, *arguments), None
     except (BotoCoreError, ClientError, HTTPError, OSError) as e:
         return None, e
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split())[:500]
 
 
 def _code(error: Exception) -> str:

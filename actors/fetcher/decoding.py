@@ -61,11 +61,12 @@ class Decoding:
         self._channel.send(DecodeStarted(page))
         self._channel.marks.mark(page, STEP, name)
         started_at = time.monotonic()
+        answer: Decoded | DecodeFailed
         try:
             decode_into(data, block)
+            answer = Decoded(page, time.monotonic() - started_at)
         except ImageError as e:
-            self._channel.send(DecodeFailed(page, bounded(str(e))))
-        else:
-            self._channel.send(Decoded(page, time.monotonic() - started_at))
+            answer = DecodeFailed(page, bounded(str(e)))
         finally:
             self._channel.marks.clear(page)
+        self._channel.send(answer)

@@ -1,7 +1,7 @@
 """One page's way from its URL to bytes with a good header: sizes tried, attempts, waits, and the outcome when it fails.
 
-The table is contract.md section 5. A size that a server does not have is no attempt; an attempt is one request that
-the network, the server or the deadline spoiled.
+The table is contract.md section 5. A size that a server does not have is no attempt; an attempt is one
+request that the network, the server or the deadline spoiled.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class Sizes:
         return True
 
     def informed(self, info: bytes | None) -> bool:
-        """Ask for the size that info.json lists. Without one the next URL is asked; false when there is none, and the
-        last one stays."""
+        """Ask for the size that info.json lists. Without one the next URL is asked; false when there is none,
+        and the last one stays."""
         self._info_unread = False
         url = None if info is None else sized_from_info(self._page, info, self._max_width)
         if url is not None:
@@ -116,7 +116,7 @@ class Downloads:
         self._most_bytes, self._max_width = most_bytes, max_width
 
     async def image(self, number: int, page: Page, started: Callable[[], None]) -> Image:
-        """The image of page `number`; `started` is called before its first request.
+        """The image of page `number`; `started` is called just before each request.
 
         Its bytes are held in the budget when this returns, and not when it raises.
 
@@ -129,8 +129,7 @@ class Downloads:
         while True:
             try:
                 await self._budget.admit(number, expected_bytes)
-                started()
-                fetched, header = await self._once(number, sizes)
+                fetched, header = await self._once(number, sizes, started)
                 self._budget.hold(number, len(fetched.data))
                 return Image(fetched.data, header, wire_bytes + fetched.wire_bytes)
             except Crowded as e:
@@ -157,7 +156,7 @@ class Downloads:
             log.debug("page %d, attempt %d: %s", number, attempts, error)
             await asyncio.sleep(wait_s(attempts, error.retry_after_s if isinstance(error, Answered) else None))
 
-    async def _once(self, number: int, sizes: Sizes) -> tuple[Fetched, Header]:
+    async def _once(self, number: int, sizes: Sizes, started: Callable[[], None]) -> tuple[Fetched, Header]:
         """One request for the image, after one for info.json where that is due.
 
         Raises:
@@ -165,10 +164,14 @@ class Downloads:
             Crowded: it is too large for the room that is left.
         """
         if sizes.url is None:
-            await self._informed(number, sizes)
+            await self._informed(number, sizes, started)
         url = sizes.url
         assert url is not None
-        fetched = await self._asked(number, url, self._most_bytes, lambda size: self._budget.arrived(number, size))
+
+        def arrived(size_bytes: int) -> None:
+            self._budget.arrived(number, size_bytes)
+
+        fetched = await self._asked(number, url, self._most_bytes, arrived, started)
         try:
             header = await self._judge(fetched.data, fetched.content_type, for_log(url))
         except FetchError as e:
@@ -176,7 +179,7 @@ class Downloads:
             raise
         return fetched, header
 
-    async def _informed(self, number: int, sizes: Sizes) -> None:
+    async def _informed(self, number: int, sizes: Sizes, started: Callable[[], None]) -> None:
         """Read info.json; where it cannot be had, the next URL is asked, or the page judged by the last answer.
 
         Raises:
@@ -186,7 +189,7 @@ class Downloads:
         info: bytes | None = None
         refusal: FetchError | None = None
         try:
-            info = bytes((await self._asked(number, sizes.info_url, INFO_MOST_BYTES, lambda _: None)).data)
+            info = bytes((await self._asked(number, sizes.info_url, INFO_MOST_BYTES, _ignored, started)).data)
         except Denied as e:
             refusal = e
         except Answered as e:
@@ -196,9 +199,12 @@ class Downloads:
         if not sizes.informed(info):
             raise sizes.last or refusal or Denied(f"{for_log(sizes.info_url)} lists no size")
 
-    async def _asked(self, number: int, url: str, most_bytes: int, arrived: Callable[[int], None]) -> Fetched:
+    async def _asked(
+        self, number: int, url: str, most_bytes: int, arrived: Callable[[int], None], started: Callable[[], None]
+    ) -> Fetched:
         """One paced request; tells the pacing what the host made of it."""
         async with self._pacing.turn(parse(url).host, number) as turn:
+            started()
             try:
                 fetched = await self._client.get(url, most_bytes=most_bytes, arrived=arrived)
             except Answered as e:
@@ -213,5 +219,9 @@ class Downloads:
 
 def wait_s(attempts: int, retry_after_s: float | None) -> float:
     """The wait after so many spoiled attempts: 0.5 s x 2^n, or what the server asks for, up to 60 s."""
-    backoff_s = BACKOFF_S * 2 ** (attempts - 1)
+    backoff_s: float = BACKOFF_S * 2 ** (attempts - 1)
     return backoff_s if retry_after_s is None else max(backoff_s, min(retry_after_s, LONGEST_HOLD_S))
+
+
+def _ignored(_: int) -> None:
+    """Bytes that nobody counts."""

@@ -1,7 +1,7 @@
 """Memory goes back to the system as soon as it is freed, so that a thousand pages leave the process as small as ten.
 
-glibc would otherwise learn from the first large bodies to keep ever larger ones (its dynamic mmap threshold), and give
-each thread a heap of its own.
+glibc would otherwise learn from the first large bodies to keep ever larger ones (its dynamic mmap threshold),
+and give each thread a heap of its own.
 """
 
 from __future__ import annotations

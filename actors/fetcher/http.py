@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from actors.fetcher.bodies import Body, encoding_of
 from actors.fetcher.errors import Answered, Denied, FetchError, Misdirected, TooLarge, Unavailable
 from actors.fetcher.urls import Target, parse
 from actors.redact import for_log
+
+log = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
 SILENCE_S = 30.0
@@ -45,17 +48,19 @@ class Client:
     def __init__(self, *, user_agent: str, deadline_s: float, allow_private: bool) -> None:
         self._headers = {"User-Agent": user_agent, "Accept": "*/*", "Accept-Encoding": "gzip"}
         self._deadline_s, self._allow_private = deadline_s, allow_private
-        self._proxies = {k: v for k, v in urllib.request.getproxies().items() if k in ("http", "https", "all") and v}
+        self._proxies = _proxies()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        trusted = frozenset(URL(proxy).host or "" for proxy in self._proxies.values())
+        trusted = frozenset(proxy.host for proxy in self._proxies.values())
         resolver = GuardedResolver(allow_private=self._allow_private, trusted=trusted)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, resolver=resolver, ttl_dns_cache=60),
             timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_connect=CONNECT_S, sock_read=SILENCE_S),
-            cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False,
-        )  # fmt: skip
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+        )
         return self
 
     async def __aexit__(
@@ -76,7 +81,9 @@ class Client:
             async with asyncio.timeout(self._deadline_s):
                 return await self._follow(parse(url), most_bytes, arrived)
         except TimeoutError as e:
-            raise Unavailable(f"{for_log(url)}: not done after {self._deadline_s:g} s (DOWNLOAD_DEADLINE_SECONDS)") from e
+            raise Unavailable(
+                f"{for_log(url)}: not done after {self._deadline_s:g} s (DOWNLOAD_DEADLINE_SECONDS)"
+            ) from e
 
     async def _follow(self, target: Target, most_bytes: int, arrived: Callable[[int], None]) -> Fetched:
         seen = {target.url}
@@ -101,10 +108,17 @@ class Client:
         headers = dict(self._headers)
         if target.authorization is not None:
             headers["Authorization"] = target.authorization
-        proxy, proxy_auth = self._proxy(target)
+        proxy, proxy_authorization = self._proxy(target)
+        for_proxy = {"Proxy-Authorization": proxy_authorization} if proxy_authorization else {}
+        if target.scheme == "http":  # The proxy reads the request itself; for https only the CONNECT before it.
+            headers |= for_proxy
         try:
             async with self._session.get(
-                URL(target.url, encoded=True), headers=headers, allow_redirects=False, proxy=proxy, proxy_auth=proxy_auth
+                URL(target.url, encoded=True),
+                headers=headers,
+                allow_redirects=False,
+                proxy=proxy,
+                proxy_headers=for_proxy,
             ) as response:
                 yield response
         except aiohttp.ClientConnectorDNSError as e:
@@ -116,7 +130,9 @@ class Client:
         except aiohttp.InvalidURL as e:
             raise Denied(f"{for_log(target.url)} is not a URL that can be asked") from e
         except aiohttp.ClientPayloadError as e:
-            raise Unavailable(f"a short body from {for_log(target.url)}: the connection ended before it was whole") from e
+            raise Unavailable(
+                f"a short body from {for_log(target.url)}: the connection ended before it was whole"
+            ) from e
         except (aiohttp.ClientError, OSError) as e:
             raise Unavailable(f"{for_log(target.url)}: {for_log(str(e) or type(e).__name__)}") from e
 
@@ -143,14 +159,24 @@ class Client:
             raise _counted(e, body) from None
         return Fetched(body.data, body.wire_bytes, response.headers.get("Content-Type", ""))
 
-    def _proxy(self, target: Target) -> tuple[URL | None, aiohttp.BasicAuth | None]:
-        """The environment's proxy for this target, with its own credentials."""
+    def _proxy(self, target: Target) -> tuple[URL | None, str | None]:
+        """The environment's proxy for this target, and the header for its own credentials."""
         proxy = self._proxies.get(target.scheme) or self._proxies.get("all")
         if proxy is None or urllib.request.proxy_bypass(f"{target.host}:{target.port}"):
             return None, None
-        address = URL(proxy if "://" in proxy else f"http://{proxy}")
-        auth = aiohttp.BasicAuth(address.user, address.password or "") if address.user else None
-        return address.with_user(None), auth
+        return URL(proxy.url, encoded=True), proxy.authorization
+
+
+def _proxies() -> dict[str, Target]:
+    """The environment's proxies by the scheme they are for; one that cannot be used is said and left out."""
+    usable = {}
+    for kind, proxy in urllib.request.getproxies().items():
+        if kind in ("http", "https", "all") and proxy:
+            try:
+                usable[kind] = parse(proxy if "://" in proxy else f"http://{proxy}")
+            except Denied as e:
+                log.warning("the environment's %s proxy is not used: %s", kind, e)
+    return usable
 
 
 def retry_after_s(header: str | None) -> float | None:

@@ -1,8 +1,8 @@
 """What a body is, how large its picture is, and its upright RGB pixels.
 
-The bytes decide what is an image. Sizes are judged from the header, before any pixel is decoded, by one limit of our
-own (Pillow's is switched off). Pixels come out as a viewer shows them: turned by their EXIF orientation, alpha on
-white, deep greys scaled.
+The bytes decide what is an image. Sizes are judged from the header, before any pixel is decoded, by one limit
+of our own (Pillow's is switched off). Pixels come out as a viewer shows them: turned by their EXIF
+orientation, alpha on white, deep greys scaled.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _TURNS = {
 }
 """How an EXIF orientation is undone (Exif 2.32, tag 274)."""
 _STRIP_BYTES = 2**20
+Grey = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 
 class ImageError(Exception):
@@ -69,7 +70,8 @@ def signature(body: bytes | bytearray | memoryview) -> str | None:
 def looks_like_html(body: bytes | bytearray | memoryview, content_type: str) -> bool:
     """Whether a body that is no image is a web page, as servers send one in place of an image that they cannot give."""
     start = bytes(body[:1024]).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    marked = start.startswith((b"<!doctype html", b"<html")) or (start.startswith(b"<?xml") and b"<html" in start)
+    xhtml = start.startswith(b"<?xml") and b"<html" in start
+    marked = xhtml or start.startswith((b"<!doctype html", b"<html"))
     return marked or (bool(start) and "html" in content_type.lower())
 
 
@@ -114,7 +116,9 @@ def decode_into(body: bytes | bytearray, block: memoryview) -> None:
     except Exception as e:  # As above.
         raise ImageError(f"the {name} image does not decode: {_reason(e)}") from e
     if pixels.width * pixels.height * 3 != len(block):
-        raise ImageError(f"the {name} image decodes to {pixels.width} x {pixels.height} pixels, not to its header's size")
+        raise ImageError(
+            f"the {name} image decodes to {pixels.width} x {pixels.height} pixels, not to its header's size"
+        )
     _copy(pixels, block)
 
 
@@ -177,7 +181,8 @@ def _rgb(image: Image.Image, name: str) -> Image.Image:
     if image.mode.startswith(("I", "F")):
         return Image.fromarray(_eight_bits(image)).convert("RGB")
     if image.mode == "CMYK" and name == "JPEG" and "adobe" not in image.info:
-        # Pillow turns every CMYK JPEG's values round, as Adobe writes them; without Adobe's marker they are as they are.
+        # Pillow turns every CMYK JPEG's values round, as Adobe writes them; without Adobe's marker they are
+        # as they are.
         image = Image.eval(image, lambda value: 255 - value)
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         if image.mode in ("RGBa", "La"):
@@ -188,24 +193,25 @@ def _rgb(image: Image.Image, name: str) -> Image.Image:
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _eight_bits(image: Image.Image) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _eight_bits(image: Image.Image) -> Grey:
     """A deep grey image scaled to 0..255.
 
-    Integers are scaled by their depth (16 bits, or what a TIFF says; 32 where a value needs it), floats by 1 where
-    none is larger and by 255 otherwise.
+    Integers are scaled by their depth (16 bits, or what a TIFF says; 32 where a value needs it), floats by 1
+    where none is larger and by 255 otherwise.
     """
     values = np.asarray(image)
     tags = getattr(image, "tag_v2", {})
     if image.mode == "F":
         values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
         top = 1.0 if values.size and values.max() <= 1.0 else 255.0
-        return (np.clip(values / top, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8)
+        values = np.clip(values / top, 0.0, 1.0) * 255.0 + 0.5
+        return np.asarray(values, np.uint8)
     depth = tags.get(ExifTags.Base.BitsPerSample, (16,))[0]
     signed = tags.get(ExifTags.Base.SampleFormat, (1,))[0] == 2
     most = 2 ** (depth - 1 if signed else depth) - 1 if depth <= 32 else 2**32 - 1
     scaled = (np.clip(values.astype(np.int64), 0, most) * 255 + most // 2) // most
     white_is_zero = tags.get(ExifTags.Base.PhotometricInterpretation, 1) == 0
-    return (255 - scaled if white_is_zero else scaled).astype(np.uint8)
+    return np.asarray(255 - scaled if white_is_zero else scaled, np.uint8)
 
 
 def _copy(pixels: Image.Image, block: memoryview) -> None:

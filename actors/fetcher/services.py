@@ -57,11 +57,7 @@ def published_services(services: Any) -> list[dict[str, Any]]:
     An older image service that names no type gets the `@type` that version 3 requires of it (Presentation 3,
     service).
     """
-    return [
-        _typed(node)
-        for node in as_list(services)
-        if isinstance(node, dict) and nested_within(node, _DEEPEST_COPY)
-    ]
+    return [_typed(node) for node in as_list(services) if isinstance(node, dict) and nested_within(node, _DEEPEST_COPY)]
 
 
 def _typed(node: dict[str, Any]) -> dict[str, Any]:

@@ -60,9 +60,7 @@ class Source:
 
     def to_json(self) -> bytes:
         """The bytes of pages.json."""
-        return orjson.dumps(
-            {"source": self.source, "label": self.label, "total": self.total, "pages": self.pages}
-        )
+        return orjson.dumps({"source": self.source, "label": self.label, "total": self.total, "pages": self.pages})
 
     @classmethod
     def from_json(cls, body: bytes) -> Source:

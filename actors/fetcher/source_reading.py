@@ -1,7 +1,7 @@
 """From the run's source to its page list on disk: the manifest is fetched, or built from the image list.
 
-Owns what a failure here means for the run (contract.md section 4): `SourceLost.permanent` decides between exit 13
-and 1.
+Owns what a failure here means for the run (contract.md section 4): `SourceLost.permanent` decides between
+exit 13 and 1.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class SourceLost(Exception):
 
 
 async def read_source(client: Client, spec: FetcherSpec, *, reuse: bool) -> Source:
-    """The page list, written to `spec.pages_path` (and the built manifest of an image list to `spec.source_path`);
-    with `reuse` what was written there before.
+    """The page list, written to `spec.pages_path` (and the built manifest of an image list to
+    `spec.source_path`); with `reuse` what was written there before.
 
     Raises:
         SourceLost: there is none.
@@ -63,9 +63,13 @@ async def _from_manifest(client: Client, spec: FetcherSpec) -> Source:
     url = spec.manifest_url or ""
     body = await fetch_manifest(client, url, most_bytes=spec.manifest_max_bytes, deadline_s=spec.download_deadline_s)
     return await asyncio.to_thread(
-        read_manifest, body, max_width=spec.max_image_width, max_pages=spec.max_pages, url=url,
+        read_manifest,
+        body,
+        max_width=spec.max_image_width,
+        max_pages=spec.max_pages,
+        url=url,
         empty_canvas=cast(EmptyCanvas, spec.empty_canvas),
-    )  # fmt: skip
+    )
 
 
 async def _from_images(spec: FetcherSpec) -> Source:
@@ -93,16 +97,19 @@ async def fetch_manifest(client: Client, url: str, *, most_bytes: int, deadline_
                     last = e
                 if attempt < ATTEMPTS:
                     log.info("the manifest, attempt %d of %d: %s", attempt, ATTEMPTS, last)
-                    await asyncio.sleep(wait_s(attempt, last.retry_after_s if isinstance(last, Answered) else None))
+                    asked_s = last.retry_after_s if isinstance(last, Answered) else None
+                    await asyncio.sleep(wait_s(attempt, asked_s))
     except TimeoutError:
-        last = last or Unavailable(f"{for_log(url)}: not done after {deadline_s:g} s (DOWNLOAD_DEADLINE_SECONDS)")
+        late = f"{for_log(url)}: not done after {deadline_s:g} s (DOWNLOAD_DEADLINE_SECONDS)"
+        last = last or Unavailable(late)
     except TooLarge as e:
         raise SourceLost(f"the manifest is too large (MANIFEST_MAX_BYTES): {e}", permanent=True) from e
     except Denied as e:
         permanent = not isinstance(e, Misdirected)
         raise SourceLost(f"the manifest cannot be fetched: {e}", permanent=permanent) from e
     except Answered as e:
-        raise SourceLost(f"the manifest cannot be fetched: {e}", permanent=e.status in PERMANENT_STATUSES) from e
+        permanent = e.status in PERMANENT_STATUSES
+        raise SourceLost(f"the manifest cannot be fetched: {e}", permanent=permanent) from e
     raise SourceLost(f"the manifest cannot be fetched: {last}", permanent=False) from last
 
 

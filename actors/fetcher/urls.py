@@ -1,7 +1,7 @@
 """URLs on their way to a server: what is sent, to whom, and with whose credentials.
 
-Nothing is re-encoded, decoded or normalised. Only what cannot stand on a request line at all (spaces, control and
-non-ASCII characters) is percent-encoded, in UTF-8; a fragment and the userinfo are never sent as part of it.
+Nothing is re-encoded, decoded or normalised. Only what cannot stand on a request line at all (spaces, control
+and non-ASCII characters) is percent-encoded, in UTF-8; a fragment and the userinfo are never sent as part of it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from actors.gpu.engine import Engine
 from actors.gpu.exports import WorkdirFull, no_room, remove_strays, write
 from actors.gpu.loader import Loader
 from actors.gpu.pixels import pixels_at
-from actors.gpu.wraps import ModelFailed, Watch
+from actors.gpu.wraps import ModelFailed, Place, Watch
 from actors.messages import (
     Dying,
     Exported,
@@ -102,10 +102,10 @@ class Actor:
         began_at = time.monotonic()
         name = page_name(order.page)
         answer: Exported | PageFailed
+        self._watch.enter(order.page)
+        self._watch.at(Place("start"))
         try:
-            exports = engine.transcribe(
-                order.page, pixels_at(self._pixels, order.offset, order.width, order.height)
-            )
+            exports = engine.transcribe(order.page, pixels_at(self._pixels, order.offset, order.width, order.height))
             size = write(self._loader.directory, name, exports)
             answer = Exported(order.page, size, len(exports.tree.text), time.monotonic() - began_at)
         except (Exception, SystemExit) as e:

@@ -21,7 +21,7 @@ from htrflow.utils.imgproc import read
 from htrflow.volume.node import Node
 from htrflow.volume.volume import Collection, PageNode
 
-from actors.gpu.collection_tidy import note_births, tidy
+from actors.gpu.collection_tidy import settle_births, tidy
 from actors.gpu.engine import report_dropped
 from actors.gpu.exports import EscapingTemplate, Exports, empty_page
 from actors.gpu.pixels import Pixels
@@ -97,7 +97,7 @@ class CollectionEngine:
                 wrap_predict(step.model, place, self._watch, self._next_batch)
                 run = self._counting(step, run)
             if index in self._segmenting:
-                run = _noting(run, self._segmenting.index(index) + 1)
+                run = _settling(run, self._segmenting.index(index) + 1)
             wrap_step(step, run, place, self._watch)
 
     def smoke_input(self, rgb: npt.NDArray[np.uint8]) -> Any:
@@ -114,7 +114,6 @@ class CollectionEngine:
         node = ArenaPage(name, pixels)
         collection = Collection.__new__(Collection)
         collection.pages, collection.label = [node], name
-        self._watch.enter(page)
         try:
             self._pipeline.run(collection)
             self._watch.at(Place("Export"))
@@ -153,11 +152,11 @@ class CollectionEngine:
                     setattr(predictor, held, None)
 
 
-def _noting(run: Any, number: int) -> Any:
-    def noting(collection: Any) -> Any:
+def _settling(run: Any, number: int) -> Any:
+    def settling(collection: Any) -> Any:
         result = run(collection)
         for page in result:
-            note_births(page, number)
+            settle_births(page, number)
         return result
 
-    return noting
+    return settling

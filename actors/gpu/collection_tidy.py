@@ -19,7 +19,7 @@ BORN = "_born_in_step"
 """Attribute of a node: the number of the segmentation step that made it."""
 
 
-def note_births(page: Any, step: int) -> None:
+def settle_births(page: Any, step: int) -> None:
     """Remember that the nodes which are new below `page` came from segmentation step `step` (from 1)."""
     for node in page.traverse():
         if node is not page and not hasattr(node, BORN):
@@ -49,11 +49,7 @@ def _clean_result(node: Any) -> None:
     texts = [clean_text(text) for text in result.texts]
     scores = [clean_confidence(score) for score in result.scores][: len(texts)]
     node.add_data(
-        **{
-            TEXT_RESULT_KEY: RecognizedText(
-                texts or [""], (scores + [0.0] * len(texts))[: len(texts)] or [0.0]
-            )
-        }
+        **{TEXT_RESULT_KEY: RecognizedText(texts or [""], (scores + [0.0] * len(texts))[: len(texts)] or [0.0])}
     )
 
 

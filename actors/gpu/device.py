@@ -30,7 +30,8 @@ _OUT_OF_MEMORY = re.compile(
 _DEVICE = re.compile(
     r"CUDA error|CUDA driver|CUDA-capable device|CUDNN_STATUS|cuDNN error|CUBLAS_STATUS|CUFFT_STATUS"
     r"|CUSOLVER_STATUS|device-side assert|uncorrectable ECC|no kernel image|HIP error"
-    r"|CUDA unknown error|CUDA initialization|Found no NVIDIA driver|No CUDA GPUs are available|Invalid CUDA 'device",
+    r"|CUDA unknown error|CUDA initialization|Found no NVIDIA driver|No CUDA GPUs are available"
+    r"|Invalid CUDA 'device",
     re.IGNORECASE,
 )
 

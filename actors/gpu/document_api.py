@@ -22,7 +22,7 @@ from htrflow.utils.geometry import Bbox
 from PIL import Image
 
 from actors.gpu.batches import OnePageQueue
-from actors.gpu.document_tidy import note_births, tidy
+from actors.gpu.document_tidy import settle_births, tidy
 from actors.gpu.engine import report_dropped
 from actors.gpu.exports import EscapingTemplate, Exports
 from actors.gpu.pixels import PageImage
@@ -79,7 +79,7 @@ class DocumentEngine:
             if isinstance(step, Inference):
                 run = self._guard_model_step(step, place)
             if index in self._segmenting:
-                run = _noting(run, self._segmenting.index(index) + 1)
+                run = _settling(run, self._segmenting.index(index) + 1)
             wrap_step(step, run, place, self._watch)
 
     def smoke_input(self, rgb: npt.NDArray[np.uint8]) -> Any:
@@ -89,8 +89,9 @@ class DocumentEngine:
         return dict(step.generation_kwargs)
 
     def unfit(self, step: Any) -> str | None:
-        if getattr(getattr(step.model, "model", None), "task", None) == "detect":
-            return "it is a detection model, and this htrflow needs a segmentation model there"
+        task = getattr(getattr(step.model, "model", None), "task", None)
+        if task in ("detect", "pose"):
+            return f"it is a {task} model, and this htrflow needs a segmentation model there"
         return None
 
     def transcribe(self, page: int, pixels: npt.NDArray[np.uint8]) -> Exports:
@@ -98,7 +99,6 @@ class DocumentEngine:
         image = PageImage(pixels)
         document = PageDocument(name, image)
         result = document
-        self._watch.enter(page)
         try:
             result = self._pipeline.run(document)
             self._watch.at(Place("Export"))
@@ -134,13 +134,13 @@ class DocumentEngine:
         return visiting
 
 
-def _noting(run: Any, number: int) -> Any:
-    def noting(document: Any) -> Any:
+def _settling(run: Any, number: int) -> Any:
+    def settling(document: Any) -> Any:
         result = run(document)
-        note_births(result, number)
+        settle_births(result, number)
         return result
 
-    return noting
+    return settling
 
 
 def _forget(name: str) -> None:

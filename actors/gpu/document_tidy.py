@@ -16,14 +16,22 @@ from actors.gpu.tidy import box, clean_confidence, clean_polygon, clean_text, ex
 from actors.gpu.tree import Line, Points, Region, Tree, Word
 
 BORN = "_born_in_step"
-"""Attribute of a region: the number of the step that made it (see `note_births`)."""
+"""Attribute of a region: the number of the step that made it (see `settle_births`)."""
 
 
-def note_births(document: Any, step: int) -> None:
-    """Remember that the regions which are new in `document` came from segmentation step `step` (from 1)."""
-    for node in document.traverse():
-        if node is not document and not hasattr(node, BORN):
-            setattr(node, BORN, step)
+def settle_births(node: Any, step: int) -> None:
+    """Look after the regions below `node` that are new, from segmentation step `step` (from 1).
+
+    Where they came from is remembered, and one without extent gets a pixel: the next step cuts it out, and an
+    empty cut would fail the whole page.
+    """
+    for child in node.regions:
+        if not hasattr(child, BORN):
+            setattr(child, BORN, step)
+            if not child.polygon.width or not child.polygon.height:
+                size = node.polygon.width, node.polygon.height
+                child.polygon = Polygon(clean_polygon(child.polygon, *size))
+        settle_births(child, step)
 
 
 def tidy(document: Any, width: int, height: int, segmentations: int) -> Tree:
@@ -141,7 +149,5 @@ def _set_place(node: Any, origin: tuple[int, int], places: dict[int, Points]) ->
 
 def _line(line: Any, places: dict[int, Points]) -> Line:
     text = line.transcription[0].text if line.transcription else ""
-    words = [
-        Word(places[id(word)], word.transcription[0].text) for word in line.regions if word.transcription
-    ]
+    words = [Word(places[id(word)], word.transcription[0].text) for word in line.regions if word.transcription]
     return Line(places[id(line)], text, words)

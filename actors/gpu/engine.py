@@ -47,7 +47,7 @@ class Engine(Protocol):
         """Why the step's model can never work, if that can be seen without calling it."""
 
     def transcribe(self, page: int, pixels: npt.NDArray[np.uint8]) -> Exports:
-        """Run the pipeline on a page; afterwards nothing holds `pixels`."""
+        """Run the pipeline on the page that the calling thread has entered; afterwards nothing holds `pixels`."""
 
     def dead_threads(self) -> list[str]:
         """The steps whose worker thread has ended, which none ever should."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from actors.gpu.tree import Tree
+
+log = logging.getLogger(__name__)
 
 PAGE_NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
 
@@ -92,8 +95,10 @@ def no_room(error: BaseException) -> bool:
 
 def remove_strays(directory: Path, name: str) -> None:
     """Remove what image steps wrote for page `name` into folders below `directory`, which is memory."""
-    for folder in (entry for entry in directory.iterdir() if entry.is_dir()):
+    for folder in (entry for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink()):
         for path in sorted(folder.rglob("*"), reverse=True):
             if path.stem == name or name in path.parent.relative_to(directory).parts:
-                with contextlib.suppress(OSError):
+                try:
                     path.rmdir() if path.is_dir() else path.unlink()
+                except OSError as e:
+                    log.warning("%s is left there: %s", path, e.strerror)

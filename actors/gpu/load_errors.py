@@ -14,9 +14,7 @@ from actors.gpu.engine import NoApi
 from actors.gpu.pipeline_file import PipelineError
 from actors.gpu.smoke import SmokeFailed
 
-_HUB_SAYS_NO = frozenset(
-    {"RepositoryNotFoundError", "GatedRepoError", "DisabledRepoError", "RevisionNotFoundError"}
-)
+_HUB_SAYS_NO = frozenset({"RepositoryNotFoundError", "GatedRepoError", "DisabledRepoError", "RevisionNotFoundError"})
 _NETWORK_PACKAGES = ("httpx", "httpcore", "requests", "urllib3")
 _UNREADABLE = re.compile(
     r"not a valid JSON file|Unable to load weights|PytorchStreamReader|unexpected EOF|corrupt"
@@ -48,11 +46,7 @@ def sentence(error: BaseException) -> str:
     """What went wrong, for people; with the libraries' versions where they may be the cause."""
     if isinstance(error, NoApi | PipelineError):
         return str(error)
-    text = (
-        str(error)
-        if isinstance(error, SmokeFailed)
-        else f"the pipeline does not load: {device.in_words(error)}"
-    )
+    text = str(error) if isinstance(error, SmokeFailed) else f"the pipeline does not load: {device.in_words(error)}"
     if isinstance(error, SmokeFailed) or _UNREADABLE.search(text) or not isinstance(error, OSError):
         return f"{text} ({versions()})"
     return text

@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from actors.gpu import device, engine, load_errors, pipeline_file, smoke, steps, surroundings
 from actors.gpu.wraps import Place, Watch
 from actors.messages import Imported, Load, Loaded, LoadFailed
@@ -37,7 +35,6 @@ class Loader:
         self.engine: engine.Engine | None = None
         self.directory = Path()
         self._channel, self._spec, self._watch = channel, spec, watch
-        self._base = Path.cwd()
         self._adapter: Any = None
 
     def run(self) -> None:
@@ -67,40 +64,58 @@ class Loader:
         self._watch.mark(PHASE, Place("load"), "")
         surroundings.see_only(order.device)
         self.directory = Path(order.directory).absolute()
-        recipe, path = self._recipe()
-        os.chdir(self.directory)
-        built = self._adapter.load(recipe, path, self._watch, self._spec.pages_in_flight)
+        pipeline = Path(self._spec.pipeline_path).absolute()
+        built = build(self._adapter, pipeline, self.directory, self._watch, self._spec.pages_in_flight)
         if order.smoke:
             smoke.test(built, self._watch)
         built.start()
-        models = tuple(
-            steps.label_of(step)[:100] for step in built.steps if getattr(step, "model", None) is not None
-        )
+        models = tuple(steps.label_of(step)[:100] for step in built.steps if getattr(step, "model", None) is not None)
         self._channel.marks.clear(PHASE)
         self.engine = built
         self._channel.send(Loaded(time.monotonic() - began_at, built.capacity, models[:_NAMED_MODELS]))
 
-    def _recipe(self) -> tuple[list[dict[str, Any]], Path]:
-        """The checked steps, and a file that holds them with paths that are good from any directory."""
-        path = self._base / self._spec.pipeline_path
-        text = path.read_text(encoding="utf-8")
-        problems = pipeline_file.check_pipeline(text, self._base)
-        if not problems:
-            known = self._adapter.step_names()
-            problems = [
-                f"step {n}: there is no step {step['step']}; this htrflow has {', '.join(known)}"
-                for n, step in enumerate(pipeline_file.read_steps(text), 1)
-                if step["step"].lower() not in known
-            ]
-        if problems:
-            raise pipeline_file.PipelineError(problems)
-        recipe, changed = pipeline_file.with_absolute_paths(pipeline_file.read_steps(text), self._base)
-        if changed:
-            path = self.directory / "pipeline.yaml"
-            path.write_text(
-                yaml.safe_dump({"steps": recipe}, allow_unicode=True, sort_keys=False), encoding="utf-8"
-            )
-        return recipe, path
+
+def build(adapter: Any, pipeline: Path, directory: Path, watch: Watch, capacity: int) -> engine.Engine:
+    """The pipeline in the file `pipeline` (absolute) with every model loaded; `directory` becomes the current one.
+
+    Raises:
+        PipelineError: the file's own mistakes.
+        Exception: whatever htrflow and its models raise; `load_errors` judges it.
+    """
+    base = Path.cwd()
+    recipe = _checked(pipeline, base, adapter.step_names())
+    _link_paths(recipe, base, directory)
+    os.chdir(directory)
+    built: engine.Engine = adapter.load(recipe, pipeline, watch, capacity)
+    return built
+
+
+def _checked(pipeline: Path, base: Path, known: list[str]) -> list[dict[str, Any]]:
+    """The steps of the pipeline file.
+
+    Raises:
+        PipelineError: they cannot work; every mistake that can be seen before a model is loaded.
+    """
+    text = pipeline.read_text(encoding="utf-8")
+    problems = pipeline_file.check_pipeline(text, base)
+    if not problems:
+        recipe = pipeline_file.read_steps(text)
+        problems = [
+            f"step {n}: there is no step {step['step']}; this htrflow has {', '.join(known)}"
+            for n, step in enumerate(recipe, 1)
+            if step["step"].lower() not in known
+        ]
+    if problems:
+        raise pipeline_file.PipelineError(problems)
+    return recipe
+
+
+def _link_paths(recipe: list[dict[str, Any]], base: Path, directory: Path) -> None:
+    """Make relative paths good from `directory` too, unchanged, since they are part of what is published."""
+    for path in pipeline_file.relative_paths(recipe, base):
+        link = directory / path.parts[0]
+        if not link.is_symlink():
+            link.symlink_to(base / path.parts[0])
 
 
 def _htrflow_version() -> str:

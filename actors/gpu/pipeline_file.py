@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +45,7 @@ def check_pipeline(text: str, base: Path | None = None) -> list[str]:
         return e.problems
     problems = []
     for number, step in enumerate(steps, 1):
-        problems += [
-            f"step {number} ({step['step']}): {said}" for said in _step_problems(step, base or Path.cwd())
-        ]
+        problems += [f"step {number} ({step['step']}): {said}" for said in _step_problems(step, base or Path.cwd())]
     return problems
 
 
@@ -90,23 +87,14 @@ def recipe_digest(text: str) -> str:
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def with_absolute_paths(steps: list[dict[str, Any]], base: Path) -> tuple[list[dict[str, Any]], bool]:
-    """`steps` with relative paths of existing files made absolute, and whether any was.
+def relative_paths(steps: Iterable[Mapping[str, Any]], base: Path) -> list[Path]:
+    """The relative paths in `steps` that exist, seen from `base`.
 
-    The gpu process runs in a directory of its own, so a relative path would not be found from there.
+    The gpu process runs in a directory of its own, where htrflow would not find them.
     """
-    changed = False
-
-    def walk(value: Any, key: str) -> Any:
-        nonlocal changed
-        if isinstance(value, dict):
-            return {k: walk(v, str(k)) for k, v in value.items()}
-        if key in PATH_SETTINGS and _is_path(value) and not os.path.isabs(value) and (base / value).exists():
-            changed = True
-            return str(base / value)
-        return value
-
-    return [{**step, "settings": walk(step["settings"], "")} for step in steps], changed
+    values = (value for step in steps for key, value in _leaves(step["settings"], "") if key in PATH_SETTINGS)
+    paths = [Path(value) for value in values if isinstance(value, str) and value]
+    return [path for path in paths if not path.is_absolute() and (base / path).exists()]
 
 
 def _step_problems(step: Mapping[str, Any], base: Path) -> Iterator[str]:
@@ -126,8 +114,10 @@ def _step_problems(step: Mapping[str, Any], base: Path) -> Iterator[str]:
     yield from _compilation(settings)
     for key in ("model", "processor"):
         path = model_settings.get(key, settings.get(key) if key == "processor" else None)
-        if _is_path(path) and not (base / os.path.expanduser(str(path))).exists():
+        if _is_path(path) and not (base / str(path)).exists():
             yield f"the {key} {path} does not exist"
+        elif _is_path(path) and ".." in Path(str(path)).parts:
+            yield f"the {key} {path} must be named by its absolute path"
 
 
 def _overridden_revisions(settings: Mapping[str, Any], model_settings: Mapping[str, Any]) -> Iterator[str]:
@@ -137,19 +127,13 @@ def _overridden_revisions(settings: Mapping[str, Any], model_settings: Mapping[s
         pinned = model_settings.get(key)
         if key in ("model", "model_settings", "generation_settings") or beside == pinned:
             continue
-        if any(
-            isinstance(v, str) and _COMMIT.fullmatch(v) for k, v in _leaves(pinned, key) if k == "revision"
-        ):
+        if any(isinstance(v, str) and _COMMIT.fullmatch(v) for k, v in _leaves(pinned, key) if k == "revision"):
             yield f"`{key}` beside `model_settings` overrides the revision pinned there; remove one of them"
 
 
 def _compilation(settings: Mapping[str, Any]) -> Iterator[str]:
     for key, value in _leaves(settings, ""):
-        if (
-            key == "cache_implementation"
-            and isinstance(value, str)
-            and any(c in value for c in _STATIC_CACHES)
-        ):
+        if key == "cache_implementation" and isinstance(value, str) and any(c in value for c in _STATIC_CACHES):
             yield f"`{key}: {value}` asks for compilation, and there is no compiler; remove it"
         elif key in _COMPILE_SETTINGS and value not in (None, False, "", {}):
             yield f"`{key}` asks for compilation, and there is no compiler; remove it"

@@ -49,9 +49,7 @@ def test(engine: Engine, watch: Watch) -> None:
         watch.mark(0, Place("smoke", place_of(step).model), "")
         unfit = engine.unfit(step)
         if unfit is not None:
-            raise SmokeFailed(
-                f"{type(step).__name__}: {label_of(step)} cannot be used: {unfit}", device.Fault.ORDINARY
-            )
+            raise SmokeFailed(f"{type(step).__name__}: {label_of(step)} cannot be used: {unfit}", device.Fault.ORDINARY)
         try:
             for result in step.model([picture], **engine.smoke_settings(step)):
                 if isinstance(result, list):

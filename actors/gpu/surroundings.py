@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import logging
 import math
 import os
+import threading
 import warnings
 from pathlib import Path
 
@@ -40,8 +43,15 @@ def prepare(*, online: bool) -> None:
     if threads is not None and threads < len(os.sched_getaffinity(0)):
         for name in _THREAD_VARIABLES:
             os.environ.setdefault(name, str(threads))
+    _keep_progress_bars_local()
     # It reports each optional model family that is not installed as an error, with a traceback.
     logging.getLogger("htrflow.models.importer").setLevel(logging.CRITICAL)
+
+
+def _keep_progress_bars_local() -> None:
+    """A bar's lock between processes is a named semaphore, which a process that is killed leaves behind."""
+    if importlib.util.find_spec("tqdm") is not None:
+        importlib.import_module("tqdm").tqdm.set_lock(threading.RLock())
 
 
 def quiet() -> None:

@@ -112,9 +112,7 @@ class Watch:
         self._here.page, self._here.place, self._here.batch = batch.page, place, batch
         self.mark(batch.page, place, f"{batch.number}/{batch.total}")
 
-    def mark(
-        self, page: int, place: Place, detail: str, *, inside: bool = True, thread: int | None = None
-    ) -> None:
+    def mark(self, page: int, place: Place, detail: str, *, inside: bool = True, thread: int | None = None) -> None:
         said = " ".join(part for part in (place.model, detail) if part)
         self._marks.mark(page, place.step, said, inside=inside, thread=thread)
 

@@ -90,7 +90,7 @@ class Uploader:
         self._ceasing = threading.Event()
         keys = Keys(spec.prefix, spec.pipeline_id, spec.volume)
         threads = max(spec.upload_concurrency, resume.THREADS) + 1
-        objects = functools.partial(s3.client, spec.s3_endpoint, verify_tls=spec.s3_verify_tls)
+        objects = functools.partial(s3.client, spec.s3_endpoint, of=s3.session(), verify_tls=spec.s3_verify_tls)
         store = Store(objects(connections=threads), spec.bucket)
         side = Store(objects(connections=1, connect_s=5, read_s=15, attempts=2), spec.bucket)
         self._shipping = Shipping(side, keys, Run(spec.run_id, spec.attempt), spec.log_dir, channel.send)

@@ -29,7 +29,7 @@ from actors.uploader.page import Place
 SPACE = "{http://www.loc.gov/standards/alto/ns-v4#}"
 _BLOCK, _LINE, _STRING = f"{SPACE}TextBlock", f"{SPACE}TextLine", f"{SPACE}String"
 _GROUPS = frozenset({f"{SPACE}OrderedGroup", f"{SPACE}UnorderedGroup"})
-_AREAS = tuple(f"{SPACE}{name}Margin" for name in ("Top", "Left", "Right", "Bottom")) + (f"{SPACE}PrintSpace",)
+_AREAS = tuple(SPACE + name for name in ("TopMargin", "LeftMargin", "RightMargin", "BottomMargin", "PrintSpace"))
 
 
 def is_alto(root: Element) -> bool:

@@ -41,6 +41,7 @@ class Shipping:
 
     def __init__(self, store: Store, keys: Keys, run: Run, log_dir: str, send: Callable[[object], None]) -> None:
         self._store, self._keys, self._run, self._log_dir, self._send = store, keys, run, log_dir, send
+        self._copy = runlog.ShippedCopy(log_dir)
         self._wake = threading.Condition()
         self._progress: str | None = None
         self._ship: bool | None = None
@@ -141,7 +142,7 @@ class Shipping:
 
     def _put_log(self) -> None:
         seen = runlog.fingerprint(self._log_dir)
-        body = runlog.shipped_copy(self._log_dir) or f"[the log of run {self._run.run_id} begins]\n".encode()
+        body = self._copy.take() or f"[the log of run {self._run.run_id} begins]\n".encode()
         carried = {RUN_ID: self._run.run_id, ATTEMPT: self._run.attempt}
         self._store.put(self._keys.run_log, body, TEXT, metadata=carried)
         self._shipped = seen

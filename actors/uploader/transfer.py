@@ -94,7 +94,9 @@ class Transfer:
                 return
 
 
-def prepare(name: str, page_data: bytes, alto_data: bytes, tree: dict[str, Any], made_by: stamp.Provenance) -> Documents:
+def prepare(
+    name: str, page_data: bytes, alto_data: bytes, tree: dict[str, Any], made_by: stamp.Provenance
+) -> Documents:
     """Both files as they are to be published; `tree` is the page's sidecar. What is still wrong is logged.
 
     Raises:
@@ -129,7 +131,5 @@ def _judge(name: str, kind: str, root: Element) -> None:
         log.warning("page %s: the %s is published and is not valid: %s", name, kind, error)
 
 
-def _failed(
-    asked: Upload, outcome: str, reason: str, *, store: bool = False, text_lost: bool = False
-) -> UploadFailed:
+def _failed(asked: Upload, outcome: str, reason: str, *, store: bool = False, text_lost: bool = False) -> UploadFailed:
     return UploadFailed(asked.page, outcome, bounded(for_log(reason)), store, text_lost)

@@ -87,9 +87,7 @@ def _canvas(page: Page, base: str, alto_url: str, size: Size) -> dict[str, Any]:
                 ],
             }
         ],
-        "seeAlso": [
-            {"id": alto_url, "type": "Dataset", "format": "application/xml+alto", "profile": ALTO_PROFILE}
-        ],
+        "seeAlso": [{"id": alto_url, "type": "Dataset", "format": "application/xml+alto", "profile": ALTO_PROFILE}],
     }
 
 

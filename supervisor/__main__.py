@@ -1,0 +1,7 @@
+"""`python -m supervisor` is `batchpod-debug`."""
+
+import sys
+
+from supervisor.debug.cli import main
+
+sys.exit(main())

@@ -1,0 +1,293 @@
+"""Every debug command against a real run in which a page hangs: what it prints, its exit code, the same from a dump."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.debug import screen
+from tests.debug_run import Debugged, debug, debugged
+from tests.gpu_process import ROOT
+from tests.volume import wait_for
+from tools.origin import Fault, delay
+
+HUNG = {"0003": "hang"}
+READING = [
+    ["status"],
+    ["watch", "--once"],
+    ["show", "gpu"],
+    ["pages"],
+    ["page", "0001"],
+    ["arena"],
+    ["queues"],
+    ["stack", "gpu"],
+    ["events"],
+    ["tail", "supervisor"],
+    ["exits"],
+    ["config"],
+]
+
+
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory: pytest.TempPathFactory, clean_environment: Path) -> Iterator[Debugged]:
+    """A run that stands still on page 0003 for as long as these tests take: two pages are done, one waits behind it in
+    the gpu process, two in the arena."""
+    tmp = tmp_path_factory.mktemp("hung")
+    late: dict[int | str, Fault] = {3: delay(1.5), 4: delay(3), 5: delay(3), 6: delay(3)}
+    with debugged(tmp, faults=HUNG, origin_faults=late, PAGE_TIMEOUT_SECONDS="600", GPU_STANDBY="true") as run:
+
+        def stands(said: Any) -> bool:
+            counts = said["run"]["counts"]
+            standby = any(row["state"] == "ready" for row in said["actors"])
+            return standby and (counts["ok"], counts["transcribing"], counts["ready"]) == (2, 2, 2)
+
+        run.until("standstill", ["status"], stands)
+        yield run
+
+
+@pytest.fixture(scope="module")
+def dumped(hung: Debugged, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("dump") / "dump.json"
+    said = hung.ask("dump", "-o", str(path))
+    assert said.code == 0, said.err
+    assert "read it with --from" in said.err
+    return path
+
+
+@pytest.mark.parametrize("command", READING, ids=lambda command: command[0])
+def test_a_reading_command_answers_people_and_scripts_while_a_page_hangs(hung: Debugged, command: list[str]):
+    people = hung.ask(*command)
+    assert (people.code, people.err) == (0, "")
+    assert people.out.strip()
+    if command[0] not in ("events", "tail"):
+        assert re.search(r"^snapshot \d+\.\d s old$", people.out, re.MULTILINE)
+    scripts = hung.ask(*command, "--json")
+    assert scripts.code == 0
+    assert isinstance(scripts.json["age_s"], float)
+
+
+@pytest.mark.parametrize("command", READING, ids=lambda command: command[0])
+def test_a_dump_stands_for_the_run_in_every_reading_command(dumped: Path, hung: Debugged, command: list[str]):
+    live, kept = hung.ask(*command, "--json").json, debug(*command, "--json", "--from", str(dumped))
+    assert kept.code == 0, kept.err
+    assert set(kept.json) == set(live)
+    if command[0] in ("config", "page"):
+        same = ("settings", "story", "page", "state", "lines")
+        assert [kept.json.get(name) for name in same] == [live.get(name) for name in same]
+    assert debug(*command, "--from", str(dumped)).out.strip()
+
+
+def test_status_names_every_actor_and_says_how_the_run_stands(hung: Debugged):
+    said = hung.ask("status", "--json").json
+    rows = {row["actor"]: row for row in said["actors"]}
+    assert list(rows) == ["fetcher", "gpu-0", "standby", "uploader"]
+    assert rows["gpu-0"]["pages"][0] == "0003"
+    assert rows["gpu-0"]["doing"].startswith("TextRecognition reader")
+    assert rows["gpu-0"]["limit_s"] == 600
+    assert all(row["pid"] in hung.running.children(name) for name, row in rows.items())
+    assert said["run"]["done"] == 2
+    assert said["run"]["sentence"] == "Pages are moving: 2 of 6 are done."
+    assert 0 < said["run"]["rss_bytes"] < 60 << 20
+    one = hung.ask("status", "uploader", "--json").json
+    assert [row["actor"] for row in one["actors"]] == ["uploader"]
+
+
+def test_the_stack_of_a_hung_worker_names_page_step_and_model_and_shows_where_it_stands(hung: Debugged):
+    said = hung.ask("stack", "gpu")
+    assert said.code == 0, said.err
+    first = said.out.splitlines()
+    assert first[0].startswith("gpu-0#1 (pid ")
+    assert re.fullmatch(r"  page 0003 is in TextRecognition reader 1/2, no progress for \S+, thread 0x\w+", first[1])
+    stack = said.out.partition("<- 0003\n")[2].partition("\n\n")[0]
+    assert "in _hang" in stack.splitlines()[0]
+    again = hung.ask("stack", "gpu-0", "--json").json
+    assert "in _hang" in again["stacks"]
+    for other in ("fetcher", "uploader", "standby"):
+        assert "most recent call first" in hung.ask("stack", other).out
+
+
+def test_a_page_tells_its_whole_story_with_times_and_incarnations(hung: Debugged):
+    story = hung.ask("page", "3", "--json").json["story"]
+    assert [turn["state"] for turn in story] == ["fetching", "fetched", "decoding", "ready", "transcribing"]
+    assert story[-1]["by"] == "gpu-0#1"
+    assert story[-1]["lasted_s"] is None
+    assert all(turn["lasted_s"] >= 0 for turn in story[:-1])
+    assert [turn["at"] for turn in story] == sorted(turn["at"] for turn in story)
+    text = hung.ask("page", "0003").out
+    assert text.startswith("page 0003: transcribing for ")
+    assert "in TextRecognition reader 1/2, no progress for" in text
+
+
+def test_pages_are_listed_by_state_and_age(hung: Debugged):
+    def names(*arguments: str) -> list[str]:
+        return [row["page"] for row in hung.ask("pages", *arguments, "--json").json["pages"]]
+
+    assert names() == ["0003", "0004", "0005", "0006"]
+    assert names("--state", "ok") == ["0001", "0002"]
+    assert "0003" in names("--state", "transcribing")
+    assert names("--older", "0.01") == ["0003", "0004", "0005", "0006"]
+    assert names("--older", "9999") == []
+    wrong = hung.ask("pages", "--state", "lost")
+    assert wrong.code == 2
+    assert "there is no state 'lost'; there are waiting, fetching," in wrong.err
+
+
+def test_the_arena_shows_whose_each_block_is(hung: Debugged):
+    said = hung.ask("arena", "--json").json
+    holders = {block["page"]: block["holder"] for block in said["blocks"]}
+    assert set(holders) == {"0003", "0004", "0005", "0006"}
+    assert holders["0003"] == "gpu-0#1"
+    assert said["used_bytes"] >= sum(block["bytes"] for block in said["blocks"]) > 0
+
+
+def test_config_says_where_each_value_came_from(hung: Debugged):
+    settings = {s["name"]: s for s in hung.ask("config", "--json").json["settings"]}
+    assert settings["PAGE_TIMEOUT_SECONDS"] == {"name": "PAGE_TIMEOUT_SECONDS", "value": "600", "source": "environment"}
+    assert settings["UPLOAD_CONCURRENCY"]["source"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "says"),
+    [
+        (["status", "printer"], 2, "there is no actor 'printer'; there are fetcher, gpu-0, standby, uploader"),
+        (["tail", ""], 2, "there is no actor ''"),
+        (["stack", "s"], 0, ""),
+        (["page", "99"], 2, "nothing is known of page 0099: the volume has 6 pages"),
+        (["page", "first"], 2, "'first' is not a page: expected its number, such as 412 or 0412"),
+        (["retry", "99"], 2, "there is no page 0099; the volume has 6 pages"),
+        (["retry", "1"], 2, "page 0001 is finished (ok)"),
+        (["fail", "0001"], 2, "page 0001 is finished (ok)"),
+        (["restart", "printer"], 2, "there is no actor 'printer'"),
+        (["loglevel", "gpu", "LOUD"], 2, "there is no log level 'LOUD'; there are DEBUG, INFO,"),
+        (["loglevel", "gpu", "debug"], 0, ""),
+        (["explode"], 2, "invalid choice: 'explode'"),
+        ([], 2, "COMMAND"),
+        (["status", "--timeout", "0"], 2, "0 is not a number of seconds above 0"),
+        (["status", "--socket", "/nowhere/supervisor.sock"], 4, "there is no socket at /nowhere/supervisor.sock"),
+        (["watch"], 2, "watch needs a terminal"),
+        (["status", "--from", "/nowhere"], 2, "/nowhere cannot be read: No such file or directory"),
+        (["status", "--from", __file__], 2, "test_debug_commands.py: "),
+        (["tail", "gpu", "-f", "--from", "/nowhere"], 2, "a dump does not go on"),
+        (["pause", "--from", "/nowhere"], 2, "unrecognized arguments"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_a_sentence_and_an_exit_code(
+    hung: Debugged, command: list[str], code: int, says: str
+):
+    said = hung.ask(*command)
+    assert (said.code, says in said.err) == (code, True), said
+    assert hung.running.process.poll() is None
+
+
+def test_a_problem_is_json_too_where_json_was_asked_for(hung: Debugged):
+    said = hung.ask("page", "99", "--json")
+    assert (said.code, said.json["exit"]) == (2, 2)
+    assert said.json["error"].startswith("nothing is known of page 0099")
+
+
+def test_the_probe_answers_and_tells_a_stopped_supervisor_from_a_dead_one(hung: Debugged):
+    assert hung.ask("ping").code == 0
+    hung.running.kill(signal.SIGSTOP)
+    try:
+        held_up = hung.ask("ping", "--timeout", "0.2")
+        assert (held_up.code, held_up.err) == (0, "")
+        assert "its loop last turned" in held_up.out
+        old = wait_for(
+            lambda: (s := hung.ask("ping", "--timeout", "0.2", "--max-loop-age", "0.5")).code == 3 and s, "an old loop"
+        )
+        assert "loop has not turned for" in old.err
+        silent = hung.ask("status", "--timeout", "0.2")
+        assert silent.code == 4
+        assert "no answer from" in silent.err
+    finally:
+        hung.running.kill(signal.SIGCONT)
+    assert hung.ask("ping", "--max-loop-age", "5", "--timeout", "20").code == 0
+
+
+def test_a_stream_goes_on_with_what_is_new(hung: Debugged):
+    command = [sys.executable, "-m", "supervisor", "events", "-f", "-n", "1", "--json", "--socket", str(hung.socket)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        first = json.loads(following.stdout.readline())
+        assert len(first["events"]) == 1
+        hung.ask("loglevel", "uploader", "WARNING")
+        new = json.loads(following.stdout.readline())["events"]
+        assert [(e["kind"], e["number"] > first["events"][0]["number"]) for e in new] == [("command", True)]
+        assert f"uid {os.geteuid()} (pid " in new[0]["text"]
+        following.terminate()
+
+
+def test_an_actors_lines_can_be_followed(hung: Debugged):
+    command = [sys.executable, "-m", "supervisor", "tail", "supervisor", "-f", "-n", "0", "--socket", str(hung.socket)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        wait_for(lambda: hung.ask("loglevel", "uploader", "INFO").code == 0 and following.poll() is None, "an order")
+        assert "uploader logs at INFO until it is restarted" in following.stdout.readline()
+        following.terminate()
+
+
+@pytest.mark.parametrize("width", [20, 40, 79, 80, 100, 160, 200])
+def test_the_screen_keeps_to_any_width_and_drops_columns_from_the_right(hung: Debugged, width: int):
+    data = hung.ask("watch", "--once", "--json").json
+    lines = screen.draw(data, 0.1, width)
+    assert all(len(line) <= width for line in lines)
+    titles = next(line.plain.split() for line in lines if line.plain.startswith("ACTOR"))
+    every = [word for column in screen.COLUMNS for word in column.title.split()]
+    assert titles == every[: len(titles)]
+    if width >= 80:
+        assert "LIMIT" in titles
+    if width >= 160:
+        assert titles == every
+
+
+def test_durations_are_coloured_by_their_share_of_the_limit_and_old_snapshots_are_red(hung: Debugged):
+    data = hung.ask("watch", "--once", "--json").json
+    row = next(row for row in data["actors"] if row["actor"] == "gpu-0")
+
+    def colour(for_s: float) -> str:
+        row["for_s"] = for_s
+        line = next(line for line in screen.draw(data, 0.0, 160) if line.plain.startswith("gpu-0"))
+        shown = f"{for_s:.0f}s"
+        return next((str(s.style) for s in line.spans if line.plain[s.start : s.end].strip() == shown), "")
+
+    assert [colour(s) for s in (299, 300, 479, 480)] == ["", "yellow", "yellow", "bold red"]
+    assert not any("old" in line.plain for line in screen.draw(data, 2.0, 160))
+    stale = screen.draw(data, 3.0, 160)[-1]
+    assert stale.plain.startswith("this snapshot is 3.0 s old")
+    assert stale.style == "bold red"
+
+
+def test_fifty_clients_and_garbage_do_not_disturb_the_run(hung: Debugged):
+    import socket
+
+    with ExitStack() as stack:
+        for _ in range(50):
+            made = stack.enter_context(socket.socket(socket.AF_UNIX))
+            made.connect(str(hung.socket))
+            made.setblocking(False)
+            made.send(b"\xff\xff\xff\xff" + b"x" * 100)
+        wait_for(lambda: hung.ask("status").code == 0, "an answer beside them", running=hung.running)
+    assert hung.ask("ping").code == 0
+
+
+def test_no_run_no_answer(tmp_path: Path):
+    said = debug("status", WORKDIR_PATH=str(tmp_path))
+    assert said.code == 4
+    assert f"there is no socket at {tmp_path}/supervisor.sock: no run is working in WORKDIR_PATH" in said.err
+
+
+def test_the_words_of_help_cover_every_command():
+    text = debug("--help").out
+    served: set[Any] = {*"status watch show pages page arena queues stack events tail exits config dump ping".split()}
+    served |= {*"restart pause resume retry fail loglevel stop".split()}
+    assert served <= set(text.split())
