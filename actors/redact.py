@@ -14,9 +14,9 @@ from urllib.parse import unquote_plus
 _CREDENTIALS = ("token", "access_token", "sig", "signature", "expires", "key", "se", "sp", "sv", "sr")
 _CREDENTIAL_PREFIXES = ("x-amz-", "x-goog-")
 
-_URL = re.compile(r"""(?:[a-z][a-z0-9+.-]*:)?\\?/\\?/[^\s"<>`]+""", re.IGNORECASE)
+_URL = re.compile(r"""(?:(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*:)?\\?/\\?/[^\s"<>`]+""", re.IGNORECASE)
 """A URL in free text, also without a scheme or with JSON's escaped slashes."""
-_AUTHORITY = re.compile(r"(?P<start>\s*(?:[a-z][a-z0-9+.-]*:)?\\?/\\?/)(?P<authority>[^/?#\\]*)", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(?P<start>\s*(?:(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*:)?\\?/\\?/)(?P<authority>[^/?#\\]*)", re.IGNORECASE)
 _CLOSING = ".,;:!)]}'"
 """What may follow a URL in a sentence."""
 _LOOSE = re.compile(rf"(?<=[?&;])(?:{'|'.join(_CREDENTIALS)}|(?:x-amz-|x-goog-)[a-z0-9-]*)=[^\s&\"<>`]*", re.IGNORECASE)

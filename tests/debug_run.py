@@ -16,7 +16,7 @@ from typing import Any
 from tests.doubles import s3
 from tests.gpu_process import ROOT
 from tests.volume import Running, Volume, page_images, steps, wait_for
-from tools.origin import running_origin
+from tools.origin import Fault, delay, running_origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +90,20 @@ def debugged(
             running.end()
             # A killed run leaves its socket to the next one, which there is none of here.
             (volume.workdir / "supervisor.sock").unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def standing_still(tmp: Path) -> Iterator[Debugged]:
+    """A run that hangs on page 0003 while the block lasts: two pages are done, one waits behind it in the gpu process,
+    two in the arena; a standby is there."""
+    late: dict[int | str, Fault] = {3: delay(1.5), 4: delay(3), 5: delay(3), 6: delay(3)}
+    environ = {"PAGE_TIMEOUT_SECONDS": "600", "GPU_STANDBY": "true"}
+    with debugged(tmp, faults={"0003": "hang"}, origin_faults=late, **environ) as run:
+
+        def stands(said: Any) -> bool:
+            counts = said["run"]["counts"]
+            standby = any(row["state"] == "ready" for row in said["actors"])
+            return standby and (counts["ok"], counts["transcribing"], counts["ready"]) == (2, 2, 2)
+
+        run.until("standstill", ["status"], stands)
+        yield run

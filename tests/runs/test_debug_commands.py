@@ -16,12 +16,10 @@ from typing import Any
 import pytest
 
 from supervisor.debug import screen
-from tests.debug_run import Debugged, debug, debugged
+from tests.debug_run import Debugged, debug, standing_still
 from tests.gpu_process import ROOT
 from tests.volume import wait_for
-from tools.origin import Fault, delay
 
-HUNG = {"0003": "hang"}
 READING = [
     ["status"],
     ["watch", "--once"],
@@ -40,18 +38,7 @@ READING = [
 
 @pytest.fixture(scope="module")
 def hung(tmp_path_factory: pytest.TempPathFactory, clean_environment: Path) -> Iterator[Debugged]:
-    """A run that stands still on page 0003 for as long as these tests take: two pages are done, one waits behind it in
-    the gpu process, two in the arena."""
-    tmp = tmp_path_factory.mktemp("hung")
-    late: dict[int | str, Fault] = {3: delay(1.5), 4: delay(3), 5: delay(3), 6: delay(3)}
-    with debugged(tmp, faults=HUNG, origin_faults=late, PAGE_TIMEOUT_SECONDS="600", GPU_STANDBY="true") as run:
-
-        def stands(said: Any) -> bool:
-            counts = said["run"]["counts"]
-            standby = any(row["state"] == "ready" for row in said["actors"])
-            return standby and (counts["ok"], counts["transcribing"], counts["ready"]) == (2, 2, 2)
-
-        run.until("standstill", ["status"], stands)
+    with standing_still(tmp_path_factory.mktemp("hung")) as run:
         yield run
 
 

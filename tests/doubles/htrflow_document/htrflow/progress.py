@@ -1,5 +1,6 @@
 """What is being done, on the terminal. Registers every document for ever."""
 
+import itertools
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +15,15 @@ class _Display:
         self.console = SimpleNamespace(quiet=False)
         self.tasks: dict[int, dict[str, Any]] = {}
         self.live = True
+        self._numbers = itertools.count()
 
     def stop(self) -> None:
         self.live = False
 
     def add_task(self, description: str, **fields: Any) -> int:
-        self.tasks[len(self.tasks)] = {"description": description, **fields}
-        return len(self.tasks) - 1
+        number = next(self._numbers)
+        self.tasks[number] = {"description": description, **fields}
+        return number
 
     def update(self, task: int, **fields: Any) -> None:
         self.tasks[task].update(fields)
