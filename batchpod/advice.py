@@ -138,6 +138,13 @@ _BY_TEXT: dict[tuple[str, bool], tuple[tuple[str, Advice], ...]] = {
     ),
     ("load", True): (
         (
+            r"^the warm-up marker ",
+            Advice(
+                "the models are in the cache, but the batch pods would not be told so",
+                "make the folder that holds HF_HOME writable for this pod",
+            ),
+        ),
+        (
             r"[Gg]ated",
             Advice("a model's files are gated", "accept its terms on the Hub and give the warm-up a token"),
         ),
@@ -215,7 +222,7 @@ def _advice(verdict: Verdict) -> Advice:
         return _BY_CAUSE[Cause.STOPPED]
     if verdict.cause in _BY_CAUSE:
         return _BY_CAUSE[verdict.cause]
-    stage = "load" if verdict.stage == "warmup" else verdict.stage
+    stage = "load" if verdict.stage == "warmup" and verdict.permanent else verdict.stage
     for says, advice in _BY_TEXT.get((stage, verdict.permanent), ()):
         if re.search(says, verdict.error):
             return advice

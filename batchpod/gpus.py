@@ -61,7 +61,7 @@ class Slot:
     done: int = 0
     failed: int = 0
     down_since: float = 0.0
-    down_cause: tuple[str | None, str] = (None, "")
+    restart: dict[str, Any] | None = None
     warned: set[int] = field(default_factory=set)
 
     @property
@@ -172,12 +172,9 @@ class Gpus:
             slot.docket.acquitted()
         slot.capacity, slot.failed_starts, slot.loaded_before = message.capacity, 0, True
         self._enter(slot, Phase.READY)
-        if slot.down_since:
-            page, cause = slot.down_cause
-            seconds = round(self._loop.clock.now() - slot.down_since, 3)
-            self.restarts.append({"page": page, "cause": cause, "seconds": seconds})
-            slot.restarts += 1
-            slot.down_since = 0.0
+        if slot.restart is not None:
+            slot.restart["seconds"] = round(self._loop.clock.now() - slot.down_since, 3)
+            slot.restart = None
 
     def load_failed(self, slot: Slot, message: LoadFailed) -> None:
         """The models cannot be loaded, or cannot run.
@@ -284,8 +281,7 @@ class Gpus:
         slot.decision = blame.after_hang(pages, timeout_s)
         stuck = next((p for p in pages if p.page == slot.decision.guilty), max(pages, key=lambda p: p.age_s))
         slot.hang = f"made no progress for {timeout_s:g} s in {where(stuck)}"
-        slot.down_cause = (page_name(stuck.page), f"{slot.hang}")
-        slot.down_since = self._loop.clock.now()
+        self._goes_down(slot, page_name(stuck.page), slot.hang)
         self._loop.dump_and_kill(slot.child, f"page {page_name(stuck.page)} {slot.hang}")
         self._enter(slot, Phase.ENDING)
 
@@ -315,15 +311,22 @@ class Gpus:
             return
         slot.expected_end = why
         if now or slot.phase not in (Phase.READY, Phase.DRAINING):
-            slot.down_since, slot.down_cause = self._loop.clock.now(), (None, why)
+            self._goes_down(slot, None, why)
             self._loop.dump_and_kill(slot.child, why)
             self._enter(slot, Phase.ENDING)
         else:
             self._enter(slot, Phase.DRAINING)
 
+    def _goes_down(self, slot: Slot, page: str | None, cause: str) -> None:
+        """Record a restart from the moment it is decided; its seconds are those until the models are loaded again."""
+        slot.down_since = self._loop.clock.now()
+        slot.restart = {"page": page, "cause": cause, "seconds": 0.0}
+        self.restarts.append(slot.restart)
+        slot.restarts += 1
+
     def _recycle_now(self, slot: Slot) -> None:
         assert slot.child is not None
-        slot.down_since, slot.down_cause = self._loop.clock.now(), (None, slot.expected_end)
+        self._goes_down(slot, None, slot.expected_end)
         self._loop.stop(slot.child, Stop(STOP_S), STOP_S, slot.expected_end)
         self._enter(slot, Phase.ENDING)
 
@@ -376,7 +379,6 @@ class Gpus:
 
     def _settle(self, slot: Slot, exit_: Exit, pages: Mapping[int, float]) -> None:
         """Decide about the pages that were in a process that had been working."""
-        now = self._loop.clock.now()
         if slot.decision is not None:
             stack = _stack_of(exit_, slot.decision.guilty)
             reason = slot.hang + (f"; it stood in {stack}" if stack else "")
@@ -384,10 +386,9 @@ class Gpus:
         elif slot.expected_end:
             self._verdicts.again(pages, slot.expected_end)
         else:
-            slot.down_since = now
             decision = slot.docket.after_death(list(pages))
             how = slot.last_failure or exit_.text
-            slot.down_cause = (page_name(next(iter(pages))) if len(pages) == 1 else None, how)
+            self._goes_down(slot, page_name(next(iter(pages))) if len(pages) == 1 else None, how)
             self._apply(slot, decision, pages, self._death(how, exit_, decision.guilty))
         slot.last_failure = ""
 

@@ -56,7 +56,9 @@ def restart(run: Run, arguments: Mapping[str, Any], who: str) -> str:
                 raise Refused(Kind.NOT_RUNNING, f"{name} is not running, or is being ended already")
             service.restart(why, now=now)
             return f"{name} is restarted {how}"
-    slot = next(slot for slot in run.gpus.slots if slot.name == name)
+    slot = next((slot for slot in run.gpus.slots if slot.name == name), None)
+    if slot is None or run.gpus.closing:
+        raise Refused(Kind.NOT_RUNNING, f"{name} has no more work, or has just ended")
     if slot.child is None or slot.phase in (Phase.RETIRED, Phase.ENDING):
         raise Refused(Kind.NOT_RUNNING, f"{name} is not running, or is being ended already ({slot.phase})")
     if slot.phase not in (Phase.READY, Phase.DRAINING):
@@ -133,7 +135,6 @@ def _page(run: Run, arguments: Mapping[str, Any]) -> int:
 
 
 def _commanded(run: Run, number: int, action: str, who: str) -> str:
-    """Pages that wait to be decoded are in the arena's queue: the stream takes them out of it."""
     try:
         return run.stream.commanded(number, action, who)
     except ValueError as e:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd
-from typing import Any
+from typing import Any, TextIO
 
 PR_SET_PDEATHSIG = 1
 DUMP_SIGNAL = signal.SIGUSR1
@@ -78,9 +78,7 @@ def main(birth: Birth) -> None:
     faulthandler.register(DUMP_SIGNAL, file=birth.dump.detach(), all_threads=True, chain=False)
     if birth.oom_score_adj is not None:
         prefer_for_oom(birth.oom_score_adj)
-    sys.stdout, sys.stderr = (
-        open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False) for fd in (1, 2)
-    )
+    sys.stdout, sys.stderr = (_lines_to(fd) for fd in (1, 2))
 
     from supervisor.marks import MarkWriter
     from supervisor.queues import Channel
@@ -96,6 +94,11 @@ def main(birth: Birth) -> None:
         os._exit(0)
     except BrokenPipeError:
         os._exit(0)
+
+
+def _lines_to(fd: int) -> TextIO:
+    """A text stream over a descriptor that has changed under the old one (which may believe that it can seek)."""
+    return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def bind_to_parent(parent_pid: int) -> None:

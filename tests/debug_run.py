@@ -71,16 +71,22 @@ def debug(*arguments: str, **environ: str) -> Said:
 
 @contextlib.contextmanager
 def debugged(
-    tmp: Path, *, pages: int = 6, faults: dict[str, str] | None = None, origin_faults: Any = None, **environ: str
+    tmp: Path,
+    *,
+    pages: int = 6,
+    faults: dict[str, str] | None = None,
+    reader: dict[str, Any] | None = None,
+    origin_faults: Any = None,
+    **environ: str,
 ) -> Iterator[Debugged]:
-    """Such a run while the block lasts; one that is still alive then is killed. `faults` are the scripted reader's, once
-    each where they say so."""
+    """Such a run while the block lasts; one that is still alive then is killed. `faults` and `reader` are settings of
+    the scripted reader."""
     images = page_images(tmp / "images", pages)
     with s3.running() as store, running_origin(images, faults=origin_faults) as origin:
         volume = Volume(tmp, None, "results", store.url, origin)
         state = tmp / "state"
         state.mkdir()
-        volume.use(steps(faults, state=str(state)))
+        volume.use(steps(faults, state=str(state), **(reader or {})))
         running = volume.start(**environ)
         try:
             yield Debugged(volume, running, store)

@@ -210,7 +210,7 @@ class Volume:
 
     # ------------------------------------------------------------------------------------------------- what is stored
 
-    def keys(self) -> set[str]:
+    def listing(self) -> set[str]:
         """Every key of the bucket."""
         found: set[str] = set()
         for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
@@ -239,7 +239,7 @@ class Volume:
 
     def pages_stored(self, kind: str = "page") -> set[str]:
         start = f"{self.prefix}/{kind}/"
-        return {key.removeprefix(start).removesuffix(".xml") for key in self.keys() if key.startswith(start)}
+        return {key.removeprefix(start).removesuffix(".xml") for key in self.listing() if key.startswith(start)}
 
     def outcomes(self) -> dict[str, str]:
         """Page name to status, from manifest.json."""

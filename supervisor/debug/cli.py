@@ -278,10 +278,10 @@ def _ping(asked: argparse.Namespace) -> int:
         path = find(asked.socket, os.environ)
         age_s: float | None
         try:
-            age_s = ask(path, "ping", {}, asked.timeout).age_s
-            said = "the supervisor answers"
+            ask(path, "ping", {}, asked.timeout)
+            age_s, said = 0.0, "the supervisor answers"
         except Refused as e:
-            age_s, said = loop_age_s(path) or 0.0, f"the supervisor answers: {e}"
+            age_s, said = 0.0, f"the supervisor answers: {e}"
         except Silent as e:
             age_s, said = loop_age_s(path), str(e)
             if age_s is None:

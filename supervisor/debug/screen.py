@@ -17,7 +17,8 @@ Json = dict[str, Any]
 STALE_S = 2.0
 YELLOW, RED = 0.5, 0.8
 """Shares of its limit from which a duration is coloured."""
-KEYS = "j/k move   enter show   s stack   e events   p pages   a arena   R restart   f freeze   ? help   q quit"
+KEYS = ("j/k move", "enter show", "s stack", "e events", "p pages", "a arena", "R restart", "f freeze")
+ALWAYS = ("? help", "q quit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,18 @@ def event_text(event: Json) -> str:
     number = f"#{event['incarnation']}" if event["incarnation"] else ""
     who = f"{event['actor']}{number} " if event["actor"] else ""
     return f"{wording.of_day(event['at'])} {who}{event['text']}"
+
+
+def keys(width: int) -> Text:
+    """The line of keys; help and the way out are always on it."""
+    shown = list(KEYS)
+    while shown and len(_joined(shown)) > width:
+        shown.pop()
+    return Text(_joined(shown))
+
+
+def _joined(shown: list[str]) -> str:
+    return " " + "   ".join([*shown, *ALWAYS])
 
 
 def _clipped(text: str, width: int, style: str) -> Text:

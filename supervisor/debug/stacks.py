@@ -70,11 +70,6 @@ class Stacks:
         """The process is gone."""
         self._asked.pop(child.pid, None)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a dump is still to come."""
-        return any(self._pending(asked) for asked in self._asked.values())
-
     def _pending(self, asked: _Asked | None) -> bool:
         """Asked for not long ago and not complete; whoever asked may have left without taking it."""
         return asked is not None and asked.text is None and self._loop.clock.now() - asked.at < DUMP_S

@@ -162,7 +162,7 @@ class Watch(App[None]):
     def compose(self) -> ComposeResult:
         yield Static(id="view", markup=False)
         yield Static(id="said", markup=False)
-        yield Static(Text(f" {screen.KEYS}"), classes="keys", markup=False)
+        yield Static(id="keys", classes="keys", markup=False)
 
     def on_mount(self) -> None:
         self.set_interval(REDRAW_S, self.redraw)
@@ -209,13 +209,17 @@ class Watch(App[None]):
             lines.append(Text(f"frozen {self.age_s:.0f} s ago: f goes on", style="bold yellow"))
         if self._problem:
             lines.append(Text(self._problem, style="bold red"))
-        for view in self.query("#view").results(Static):
-            view.update(Text("\n").join(lines))
+        self._put("#view", Text("\n").join(lines))
+        self._put("#keys", screen.keys(self.size.width))
 
     def say(self, text: str, style: str = "") -> None:
         """One line above the keys, until the next."""
-        for said in self.query("#said").results(Static):
-            said.update(Text(text, style=style))
+        self._put("#said", Text(text, style=style))
+
+    def _put(self, where: str, text: Text) -> None:
+        """Show a text in one of the main screen's parts; another screen may lie over it."""
+        for part in self.screen_stack[0].query(where).results(Static):
+            part.update(text)
 
     # ------------------------------------------------------------------------------------------------------- keys
 

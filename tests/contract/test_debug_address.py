@@ -83,7 +83,9 @@ def test_without_workdir_path_the_only_run_alive_is_meant_and_several_are_listed
     ours = [path for path in address.listening() if short in path.parents]
     assert ours == [one / "supervisor.sock", other / "supervisor.sock"]
     monkeypatch.setattr(address, "listening", lambda: ours)
-    with pytest.raises(Several, match=r"several runs are alive here: name the one you mean with --socket: .*one.*other"):
+    with pytest.raises(
+        Several, match=r"several runs are alive here: name the one you mean with --socket: .*one.*other"
+    ):
         find(None, {})
     monkeypatch.setattr(address, "listening", lambda: ours[:1])
     assert find(None, {}) == ours[0]

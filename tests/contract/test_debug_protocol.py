@@ -175,7 +175,11 @@ def frame(value: Any) -> bytes:
         (frame(b"[" * 60_000), "protocol", "not JSON"),
         (frame([1, 2]), "protocol", "not a JSON object"),
         (frame({}), "protocol", "this is protocol None"),
-        (frame({"protocol": 2, "command": "echo"}), "protocol", "this is protocol 2: use the batchpod-debug of the image"),
+        (
+            frame({"protocol": 2, "command": "echo"}),
+            "protocol",
+            "this is protocol 2: use the batchpod-debug of the image",
+        ),
         (frame({"protocol": 1}), "usage", "there is no command"),
         (frame({"protocol": 1, "command": ["echo"]}), "usage", "there is no command"),
         (frame({"protocol": 1, "command": "destroy"}), "usage", "there is no command 'destroy'; there are echo,"),

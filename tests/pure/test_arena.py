@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import pytest
@@ -59,7 +60,7 @@ def test_every_byte_is_free_or_in_exactly_one_block(orders: list[tuple[int, int,
             pixels.request(key, length, float(at))
         pixels.grants("fetcher", float(at))
         taken = sorted((b.block.offset, -(-b.block.length // ALIGN_BYTES) * ALIGN_BYTES) for b in pixels.lent)
-        assert all(a + n <= b for (a, n), (b, _) in zip(taken, taken[1:], strict=False))
+        assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(taken))
         assert sum(n for _, n in taken) == pixels.used_bytes
         assert not taken or taken[-1][0] + taken[-1][1] <= 128 * KI
     for key in range(21):

@@ -77,8 +77,8 @@ def test_a_page_that_kills_its_process_is_tried_once_more_alone_and_then_named_w
     this.use(steps({"0002": "segv"}))
     ended = this.run(GPU_PAGES="1")
     assert ended.code == 0, ended.log
-    expected = r"the gpu process was killed by signal 11 \(SIGSEGV\) twice while only this page was in it, last in TextRecognition \(reader"
-    assert re.match(expected, failed_of(this)["0002"])
+    reason = "the gpu process was killed by signal 11 (SIGSEGV) twice while only this page was in it"
+    assert failed_of(this)["0002"].startswith(f"{reason}, last in TextRecognition (reader")
     assert ok_of(this) == names(1, 3, 4)
     assert len(this.manifest["gpu_restarts"]) >= 1
 
@@ -125,7 +125,7 @@ def test_a_broken_device_fails_no_page_and_ends_the_run(volume: Make):
     assert ended.code == 1, ended.log
     assert ended.message is not None
     assert "illegal memory access" in ended.message["error"]
-    assert f"{this.prefix}/manifest.json" not in this.keys()
+    assert f"{this.prefix}/manifest.json" not in this.listing()
     starts = len(re.findall(r"gpu-0#\d+ started", ended.log))
     assert starts <= 4, ended.log
     assert not re.search(r"^page \d+ failed", ended.last_line)
@@ -234,7 +234,7 @@ def test_after_the_supervisor_is_killed_no_process_lives_and_the_next_run_clears
     children = [psutil.Process(p) for name in ("fetcher", "uploader", "gpu-0", "standby") for p in run.children(name)]
     assert len(children) >= 3
     run.kill(signal.SIGKILL)
-    gone, alive = psutil.wait_procs(children, timeout=5)
+    _, alive = psutil.wait_procs(children, timeout=5)
     assert not alive
     run.end()
     assert this.left_in_workdir()

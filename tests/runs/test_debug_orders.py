@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.debug_run import debug, debugged
 from tests.volume import wait_for
+from tools.origin import status
 
 WHO = f"uid {os.geteuid()}"
 
@@ -69,7 +70,9 @@ def test_every_actor_is_restarted_on_request_and_no_page_is_lost(tmp_path: Path)
     with debugged(tmp_path, pages=8, faults={"*": "slow:0.6"}, GPU_PAGES="1", GPU_STANDBY="true") as run:
         run.until("a page", ["status"], lambda said: said["run"]["done"] >= 1)
         for actor, more in (("gpu", []), ("uploader", []), ("fetcher", ["--now"]), ("gpu-0", ["--now"])):
-            said = wait_for(lambda a=actor, m=more: (s := run.ask("restart", a, *m)).code == 0 and s, actor, running=run.running)
+            said = wait_for(
+                lambda a=actor, m=more: (s := run.ask("restart", a, *m)).code == 0 and s, actor, running=run.running
+            )
             assert "is restarted" in said.out
         ended = run.running.end()
     assert ended.code == 0, ended.log
@@ -105,19 +108,16 @@ def test_stop_ends_the_run_as_sigterm_does_and_its_dump_is_left_in_the_bucket(tm
     assert len(stored.body) <= 1 << 20
     path = tmp_path / "dump.json"
     path.write_bytes(stored.body)
-    status = debug("status", "--json", "--from", str(path)).json
-    assert status["run"]["failure"] == "SIGTERM"
-    assert [row["state"] for row in status["actors"]] == ["running"] * 3
+    shown = debug("status", "--json", "--from", str(path)).json
+    assert shown["run"]["failure"] == "SIGTERM"
+    assert [row["state"] for row in shown["actors"]] == ["running"] * 3
     assert debug("page", "2", "--json", "--from", str(path)).json["state"] == "transcribing"
     assert "in _hang" in debug("stack", "gpu", "--from", str(path)).out
     assert debug("exits", "--from", str(path)).code == 0
 
 
 def test_a_dump_holds_no_credentials(tmp_path: Path):
-    from tools.origin import status
-
     with debugged(tmp_path, origin_faults={"images": status(503)}, DOWNLOAD_CONCURRENCY="2") as run:
-        run.volume.environ["X"] = ""
         secret = "https://user:pass-word@images.example/a.jpg?token=s3cr3t&w=1"
         ended = run.running.end()
         again = run.volume.start(IIIF_MANIFEST_URL="", IMAGES=secret, FETCH_ALLOW_PRIVATE="false").end()
@@ -148,6 +148,24 @@ def test_a_run_that_is_ending_over_a_dead_store_still_answers_and_takes_no_order
         assert gone.code == 3
         assert "gpu-0 has no process now" in gone.err
         assert run.ask("ping").code == 0
+
+
+def test_a_load_that_hangs_is_seen_and_can_be_stopped(tmp_path: Path):
+    with debugged(tmp_path, reader={"load_error": "hang"}, GPU_LOAD_SECONDS="900") as run:
+        said = run.until("the load", ["status"], lambda said: any(row["state"] == "loading" for row in said["actors"]))
+        gpu = next(row for row in said["actors"] if row["actor"] == "gpu-0")
+        assert gpu["limit_s"] == 900
+        assert gpu["ok"]
+        hung = wait_for(
+            lambda: (s := run.ask("stack", "gpu").out).count("in _hang") and s, "the place", running=run.running
+        )
+        assert "is in load" in hung.splitlines()[1]
+        assert run.ask("retry", "1").code == 0
+        assert run.ask("restart", "gpu").out == "gpu-0 is restarted at once (it was loading)\n"
+        run.until("the next start", ["exits"], lambda said: said["exits"])
+        assert run.ask("stop").code == 0
+        ended = run.running.end()
+    assert (ended.code, ended.message and ended.message["stage"]) == (143, "load"), ended.log
 
 
 def test_exit_records_say_how_when_and_with_what_in_hand(tmp_path: Path):

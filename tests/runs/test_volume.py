@@ -30,7 +30,7 @@ def test_a_volume_leaves_exactly_the_keys_of_the_contract_with_their_content_typ
         f"{this.prefix}/manifest.json": "application/json",
         f"status/logs/test-recipe/{this.ref}.txt": "text/plain; charset=utf-8",
     }
-    assert this.keys() == set(expected)
+    assert this.listing() == set(expected)
     assert {key: this.head(key)["ContentType"] for key in expected} == expected
     assert this.head(f"{this.prefix}/progress.json")["CacheControl"] == "no-store"
     alto = this.head(f"{this.prefix}/alto/0001.xml")["Metadata"]
@@ -84,7 +84,7 @@ def test_a_second_run_fetches_nothing_and_loads_no_model(volume: Make):
     assert this.run().code == 0
     asked, stored = (
         this.origin.asked(),
-        {k: this.head(k)["LastModified"] for k in this.keys() if k.endswith(".xml")},
+        {k: this.head(k)["LastModified"] for k in this.listing() if k.endswith(".xml")},
     )
     manifest = this.get(f"{this.prefix}/manifest.json")
     ended = this.run()
@@ -93,7 +93,7 @@ def test_a_second_run_fetches_nothing_and_loads_no_model(volume: Make):
     assert "COMPLETE 4 pages (0 processed)" in ended.last_line
     assert " loaded " not in ended.log
     assert this.origin.asked() == asked
-    assert {k: this.head(k)["LastModified"] for k in this.keys() if k.endswith(".xml")} == stored
+    assert {k: this.head(k)["LastModified"] for k in this.listing() if k.endswith(".xml")} == stored
     assert this.get(f"{this.prefix}/manifest.json") == manifest
 
 
@@ -177,7 +177,7 @@ def test_a_page_that_the_origin_does_not_serve_today_is_deferred_and_the_next_at
     assert ended.message is not None
     assert ended.message["stage"] == "verify"
     assert "page 0002 deferred:" in ended.log
-    assert f"{this.prefix}/manifest.json" not in this.keys()
+    assert f"{this.prefix}/manifest.json" not in this.listing()
     assert json.loads(this.get(f"{this.prefix}/progress.json"))["stage"] == "failed"
     assert this.pages_stored() == this.pages_stored("alto") == {"0001", "0003", "0004"}, ended.log
     this.origin.mend()

@@ -1,0 +1,90 @@
+"""Real htrflow with the demo's models on the CPU: a whole volume by batchpod, and by htrflow's own command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.gpu_process import document_htrflow
+from tools.bench.figures import Figure
+from tools.bench.scene import ROOT, Scene
+from tools.origin import running_origin
+
+MODELS = ROOT / "tools" / "demo_models"
+DEMO = ROOT / "tools" / "demo"
+_CLI = "import sys; from htrflow.cli import app; app(sys.argv[1:])"
+
+
+def collection(scene: Scene) -> list[Figure]:
+    """The installed htrflow."""
+    return _compared(scene, None, [[]])
+
+
+def document(scene: Scene) -> list[Figure] | str:
+    """The checkout of main that HTRFLOW_SRC names; its command with one to three workers."""
+    if not os.environ.get("HTRFLOW_SRC"):
+        return "HTRFLOW_SRC does not name a checkout of htrflow main"
+    return _compared(scene, document_htrflow(scene.tmp / "main"), [["--workers", str(n)] for n in (1, 2, 3)])
+
+
+def _compared(scene: Scene, htrflow: Path | None, variants: list[list[str]]) -> list[Figure]:
+    pages = scene.scaled(24, 6)
+    files = [f for f in sorted((DEMO / "volume").iterdir()) if f.suffix == ".jpg"]
+    images = scene.tmp / "images"
+    images.mkdir()
+    for number in range(pages):
+        shutil.copy(files[number % len(files)], images / f"{number + 1:04d}.jpg")
+    origin = scene.stack.enter_context(running_origin(images))
+    recipe = yaml.safe_load((DEMO / "pipeline.yaml").read_text())["steps"]
+    surroundings = {"HF_HOME": str(MODELS), "HF_HUB_OFFLINE": "1", "YOLO_CONFIG_DIR": str(scene.tmp)}
+    volume = scene.volume(origin, scene.double_store().url, htrflow, **surroundings)
+    volume.environ["GPU_STANDBY"] = "true"
+    volume.use(recipe)
+    environ = volume.environment()
+    del environ["OMP_NUM_THREADS"]
+    ours_s, ours_first_s = _ours(scene, volume, environ)
+    theirs = {" ".join(more): _theirs(scene, recipe, images, environ, more) for more in variants}
+    best, (theirs_s, theirs_first_s) = min(theirs.items(), key=lambda item: item[1][0])
+    note = f"{pages / ours_s:.3f} against {pages / theirs_s:.3f} pages a second {best}, {pages} pages"
+    return [
+        Figure("pages a second against htrflow's own command", theirs_s / ours_s, "x", 1.15, at_least=True, notes=note),
+        Figure("start to first page", ours_first_s, "s", theirs_first_s, theirs_first_s),
+    ]
+
+
+def _ours(scene: Scene, volume: Any, environ: dict[str, str]) -> tuple[float, float]:
+    began = time.monotonic()
+    running = scene.start(volume, **{"OMP_NUM_THREADS": ""})
+    ended = running.end(600)
+    assert ended.code == 0, ended.log[-4000:]
+    return ended.seconds, running.first(r"^page \d+ ok") - began
+
+
+def _theirs(scene: Scene, recipe: list[Any], images: Path, environ: dict[str, str], more: list[str]) -> tuple[float, float]:
+    """Seconds of the whole, and to the first exported file."""
+    folder = scene.tmp / f"cli{'-'.join(more)}"
+    folder.mkdir()
+    exports = [{"step": "Export", "settings": {"dest": str(folder / f), "format": f}} for f in ("page", "alto")]
+    pipeline = folder / "pipeline.yaml"
+    pipeline.write_text(yaml.safe_dump({"steps": [*recipe, *exports]}, sort_keys=False))
+    began, first_s = time.monotonic(), 0.0
+    command = [sys.executable, "-c", _CLI, "pipeline", str(pipeline), str(images), "--logfile", str(folder / "log"), *more]
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(command, env=environ, cwd=folder, stdout=output, stderr=output)
+        while process.poll() is None:
+            if not first_s and any((folder / "alto").rglob("*.xml")):
+                first_s = time.monotonic() - began
+            time.sleep(0.02)
+    seconds = time.monotonic() - began
+    made = len(list((folder / "alto").rglob("*.xml")))
+    expected = len(list(images.iterdir()))
+    assert process.returncode == 0, (folder / "output").read_text()[-3000:]
+    assert made == expected, f"htrflow's command exported {made} of {expected} pages"
+    return seconds, first_s
