@@ -364,6 +364,7 @@ class Run:
                 raise (Permanent if permanent else Transient)(self.reporter.stage, error)
             case StoreFailed(permanent=permanent, error=error):
                 cause = Cause.BUCKET if permanent else Cause.UNKNOWN
+                error = f"bucket {self.config.s3_bucket}: {error}"
                 raise (Permanent if permanent else Transient)(self.reporter.stage, error, cause)
         assert isinstance(got, answer)
         return got

@@ -276,6 +276,10 @@ class Stream:
             if deaths >= alone_limit:
                 del self._decode_alone[number]
                 self.fail(number, f"its image ended the decoder {alone_limit} times while only this page was decoded")
+        if self.origin_down:
+            for number in lost:
+                if self.ledger[number].state is State.WAITING:
+                    self.defer(number, "lost with the fetcher, and not asked for again since the image server is down", quiet=True)
         if lost:
             self._loop.events.note("requeue", f"{len(lost)} pages are asked for again after the fetcher's death")
         return not suspects
