@@ -25,7 +25,6 @@ def hang(scene: Scene) -> list[Figure]:
     batches = trace.read(path)
     next_at = min(b.start for b in batches if b.start > decided_at and b.pid != batches[0].pid)
     seen = {
-        "killed": running.first(r"is killed") - decided_at,
         "standby promoted": running.first(r"takes over") - decided_at,
         "loaded again": [at for at, line in running.stamps if " loaded " in line][-1] - decided_at,
     }
