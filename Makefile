@@ -18,7 +18,7 @@ demo-view: setup  ## the demo, then its results in a browser
 	@$(RUN) -m tools.results_page
 
 test: setup  ## all tests
-	$(RUN) -m pytest -rs $(ARGS)
+	$(RUN) -m pytest -rs -n 2 --dist loadfile $(ARGS)
 
 check: setup  ## style, types, import direction, lock files, Dockerfile
 	$(RUN) -m ruff check .

@@ -32,7 +32,7 @@ def test_every_data_file_of_the_packages_is_shipped() -> None:
     patterns = PROJECT["tool"]["setuptools"]["package-data"]["*"]
     for package in ("batchpod", "actors", "supervisor"):
         for path in (ROOT / package).rglob("*"):
-            if path.is_file() and path.suffix not in (".py", ".pyc") and ".ruff_cache" not in path.parts:
+            if path.is_file() and path.suffix not in (".py", ".pyc", ".md") and ".ruff_cache" not in path.parts:
                 assert any(path.match(pattern) for pattern in patterns), f"{path.relative_to(ROOT)} stays behind"
 
 

@@ -19,6 +19,7 @@ def test_a_volume_leaves_exactly_the_keys_of_the_contract_with_their_content_typ
     ended = this.run()
     assert ended.code == 0, ended.log
     assert ended.message is None
+    assert set(this.outcomes().values()) == {"ok"}, ended.log
     names = [f"{n:04d}" for n in range(1, 6)]
     expected = {
         f"{this.prefix}/{kind}/{name}.xml": "application/xml" for kind in ("page", "alto") for name in names

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 from PIL import Image, ImageOps
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".gif", ".bmp", ".webp", ".jp2", ".j2k", ".bin")
@@ -68,12 +69,19 @@ class Folder:
 
 def _made(file: Path, width: int, size: tuple[int, int]) -> bytes:
     with Image.open(file) as image:
-        upright = ImageOps.exif_transpose(image).convert("RGB")
+        upright = _eight_bits(ImageOps.exif_transpose(image)).convert("RGB")
     if width != size[0]:
         upright = upright.resize((width, max(1, round(size[1] * width / size[0]))))
     out = io.BytesIO()
     upright.save(out, "JPEG", quality=90)
     return out.getvalue()
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16-bit grey scaled to 8 bits: Pillow's own conversion would clip it to white."""
+    if not image.mode.startswith("I;16"):
+        return image
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
 
 
 def sizes(width: int, height: int) -> list[dict[str, int]]:
