@@ -367,7 +367,7 @@ class Gpus:
             slot.docket.device_error()
         slot.decision, slot.hang, slot.expected_end, slot.device_error = None, "", "", False
         if slot.phase is not Phase.RETIRED:
-            self._spawn(slot, f"after it {exit_.text}")
+            self._spawn(slot, f"the one before: {exit_.text}")
         return True
 
     def _failed_start(self, slot: Slot, exit_: Exit) -> None:

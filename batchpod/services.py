@@ -82,7 +82,7 @@ class Service:
             text = f"the {self.name} died more than {self.limit.count} times in {self.limit.window_s:.0f} s"
             raise Transient("", f"{text}; the last time it {self.last_exit}", Cause.ACTOR_RESTARTS)
         self.restarts += 1
-        self.child = self._loop.spawn(self._plan(), f"after it {exit_.text}")
+        self.child = self._loop.spawn(self._plan(), f"the one before: {exit_.text}")
         self._renew()
         return True
 
