@@ -52,13 +52,12 @@ from batchpod.ledger import State
 from batchpod.reporter import Reporter
 from batchpod.services import Service
 from batchpod.stream import Stream
-from batchpod.verdict import ExitCode, Tally, Verdict, after_verify, verdict_of
+from batchpod.verdict import Tally, Verdict, after_verify, verdict_of
 from batchpod.workdir import Workdir
 from supervisor.clock import Clock
 from supervisor.events import Events
 from supervisor.loop import Ended, Happening, Loop, Said, Signalled, Stuck, Undying
 from supervisor.memory import Cgroup
-from supervisor.output import Output
 
 T = TypeVar("T")
 WATCH_S = 1.0
@@ -424,6 +423,3 @@ class Run:
         ledger, wall_s = self.stream.ledger, self.loop.clock.now() - self.reporter.started_at
         processed = len(ledger) - ledger.count(State.SKIPPED)
         return advice.complete(self.config.volume_ref, len(ledger), processed, wall_s, self.config.viewer_url)
-
-
-__all__ = ["ExitCode", "Output", "Run", "run"]

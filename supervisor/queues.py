@@ -15,7 +15,7 @@ from typing import Any
 
 from supervisor.clock import Clock
 from supervisor.marks import MarkReader, MarkWriter
-from supervisor.wire import Codec, FrameBuffer, FrameError
+from supervisor.wire import Codec, FrameBuffer
 
 CREDIT = 4
 """Messages sent and not yet received; a pipe takes 16 frames of the largest size before it refuses."""
@@ -166,6 +166,3 @@ class Channel:
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until the inbox is readable; false after `timeout_s`."""
         return bool(self._selector.select(timeout_s))
-
-
-__all__ = ["CREDIT", "Channel", "FrameError", "Incoming", "Outgoing"]
