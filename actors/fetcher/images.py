@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import simplejpeg
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
 Image.MAX_IMAGE_PIXELS = None
@@ -109,6 +110,8 @@ def decode_into(body: bytes | bytearray, block: memoryview) -> None:
             _check_png(body)
         with _opened(body, name) as image:
             turn = _orientation(image, body)
+            if name == "JPEG" and turn == 1 and image.mode in ("RGB", "L") and _in_place(body, image.size, block):
+                return
             image.load()
             pixels = _rgb(image, name)
         for method in _TURNS.get(turn, ()):
@@ -212,6 +215,22 @@ def _eight_bits(image: Image.Image) -> Grey:
     scaled = (np.clip(values.astype(np.int64), 0, most) * 255 + most // 2) // most
     white_is_zero = tags.get(ExifTags.Base.PhotometricInterpretation, 1) == 0
     return np.asarray(255 - scaled if white_is_zero else scaled, np.uint8)
+
+
+def _in_place(body: bytes | bytearray, size: tuple[int, int], block: memoryview) -> bool:
+    """Decode a plain JPEG straight into the block: the same pixels as Pillow's, at half the cost and without its memory.
+
+    False where libjpeg has anything to complain about: Pillow then decides whether that is an error.
+    """
+    width, height = size
+    if width * height * 3 != len(block):
+        return False
+    rows = np.frombuffer(block, np.uint8).reshape(height, width, 3)
+    try:
+        simplejpeg.decode_jpeg(body, "RGB", buffer=rows, strict=True)
+    except ValueError:
+        return False
+    return True
 
 
 def _copy(pixels: Image.Image, block: memoryview) -> None:

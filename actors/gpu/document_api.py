@@ -13,18 +13,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from htrflow import document as htrflow_document
 from htrflow import progress
 from htrflow.document import Document, Region
 from htrflow.pipeline.pipeline import Pipeline
 from htrflow.pipeline.steps import STEPS, Inference
 from htrflow.serialization import AltoXML, PageXML
-from htrflow.utils.geometry import Bbox
+from htrflow.utils.geometry import Bbox, polygon2mask
 from PIL import Image
 
 from actors.gpu.batches import OnePageQueue
 from actors.gpu.document_tidy import settle_births, tidy
 from actors.gpu.engine import report_dropped
 from actors.gpu.exports import EscapingTemplate, Exports
+from actors.gpu.masking import over_arrays
 from actors.gpu.pixels import PageImage
 from actors.gpu.steps import place_of, segmentations
 from actors.gpu.wraps import Place, Watch, wrap_predict, wrap_step
@@ -56,6 +58,7 @@ def load(steps: list[dict[str, Any]], pipeline: Path, watch: Watch, capacity: in
     progress._progress.stop()
     progress._progress.console.quiet = True
     Image.MAX_IMAGE_PIXELS = None
+    htrflow_document.polygon_mask = over_arrays(htrflow_document.polygon_mask, polygon2mask)
     return DocumentEngine(Pipeline.from_config(str(pipeline)), watch, capacity)
 
 

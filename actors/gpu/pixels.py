@@ -41,6 +41,16 @@ class PageImage(Image.Image):
         self._size = (pixels.shape[1], pixels.shape[0])
 
     @property
+    def pixels(self) -> Pixels | None:
+        """The array, not to be written to; None once the image is an ordinary one or closed."""
+        return self._pixels
+
+    def cut(self, left: int, top: int, right: int, bottom: int) -> Pixels:
+        """The pixels in a box with an inside, black where it leaves the image; a view where it does not."""
+        assert self._pixels is not None
+        return _cut(self._pixels, left, top, right, bottom)
+
+    @property
     def im(self) -> Any:
         """PIL's own storage, made when first asked for."""
         if self._pixels is not None:

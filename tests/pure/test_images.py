@@ -215,10 +215,101 @@ def test_a_single_pixel_is_a_page() -> None:
     assert near(decoded(body), RED, 3)
 
 
+def palette(*colours: tuple[int, int, int]) -> Image.Image:
+    """One pixel of each colour, in a row."""
+    image = Image.new("P", (len(colours), 1))
+    image.putpalette([value for colour in colours for value in colour])
+    image.putdata(range(len(colours)))
+    return image
+
+
+def solid(mode: str, value: Any, size: int = 32) -> Image.Image:
+    return Image.new(mode, (size, size), value)
+
+
+def test_sixteen_bits_with_alpha_lie_on_white() -> None:
+    colour = b"\0" + struct.pack(">8H", 65535, 0, 257, 65535, 65535, 0, 0, 0)
+    assert near(decoded(_png(2, 1, 16, 6, colour))[0], [(255, 0, 1), WHITE], 1)
+    grey = b"\0" + struct.pack(">4H", 32768, 65535, 0, 0)
+    assert near(decoded(_png(2, 1, 16, 4, grey))[0], [(128,) * 3, WHITE], 1)
+
+
+def test_fewer_than_eight_bits_are_spread_over_the_whole_range() -> None:
+    assert near(decoded(_png(4, 1, 2, 0, b"\0\x1b"))[0], [BLACK, (85,) * 3, (170,) * 3, WHITE], 0)
+    assert near(decoded(_png(8, 1, 1, 0, b"\0\xf0"))[0], [WHITE] * 4 + [BLACK] * 4, 0)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_sixteen_bit_colour_in_a_tiff_is_scaled(order: str) -> None:
+    assert near(decoded(_tiff_rgb16(order, (65535, 32768, 257))), (255, 128, 1), 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "pixel"),
+    [
+        (saved(solid("CMYK", (255, 0, 0, 0)), "TIFF"), (0, 255, 255)),
+        (saved(solid("CMYK", (0, 255, 0, 128)), "JPEG", quality=95), (127, 0, 127)),
+        (saved(solid("LAB", (255, 128, 128)), "TIFF"), WHITE),
+        (saved(solid("RGBA", (10, 20, 30, 0)), "TIFF"), WHITE),
+        (saved(solid("RGBA", (10, 20, 30, 0)), "WEBP", lossless=True), WHITE),
+        (saved(solid("RGBA", (10, 20, 30, 0)), "JPEG2000"), WHITE),
+        (saved(solid("LA", (10, 0)), "JPEG2000"), WHITE),
+        (saved(solid("RGB", (9, 8, 7)), "PNG", transparency=(9, 8, 7)), WHITE),
+        (saved(solid("L", 9), "PNG", transparency=9), WHITE),
+        (saved(solid("L", 9), "JPEG2000"), (9,) * 3),
+        (saved(Image.fromarray(np.full((32, 32), 32768, np.uint16)), "JPEG2000"), (128,) * 3),
+        (saved(solid("1", 1), "BMP"), WHITE),
+        (saved(solid("L", 60), "BMP"), (60,) * 3),
+        (saved(solid("L", 60), "TIFF", compression="tiff_lzw"), (60,) * 3),
+        (saved(solid("P", 0), "TIFF"), BLACK),
+    ],
+)
+def test_a_picture_of_one_colour_has_the_value_that_a_viewer_shows(body: bytes, pixel: tuple[int, ...]) -> None:
+    assert near(decoded(body), pixel, 2)
+
+
+@pytest.mark.parametrize("kind", ["GIF", "BMP", "TIFF", "PNG"])
+def test_a_palette_s_colours_are_looked_up(kind: str) -> None:
+    assert near(decoded(saved(palette(RED, GREEN, BLUE, GREY), kind))[0], [RED, GREEN, BLUE, GREY], 0)
+
+
+def test_a_transparent_colour_of_a_gif_lies_on_white() -> None:
+    assert near(decoded(saved(palette(RED, BLUE), "GIF", transparency=0))[0], [WHITE, BLUE], 0)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("PNG", "PNG"), ("MPO", "JPEG")])
+def test_of_an_animation_or_a_stereo_pair_the_first_picture_is_taken(kind: str, name: str) -> None:
+    body = saved(solid("RGB", RED), kind, save_all=True, append_images=[solid("RGB", BLUE)])
+    assert header(body, LIMIT).format == name
+    assert near(decoded(body), RED, 3)
+
+
 def test_a_large_picture_is_copied_whole() -> None:
     rows, columns = np.mgrid[0:700, 0:900]
     expected = np.stack([rows % 256, columns % 256, (rows + columns) % 256], axis=2).astype(np.uint8)
     assert (decoded(saved(Image.fromarray(expected), "PNG")) == expected).all()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("options", [
+    {}, {"subsampling": 0}, {"subsampling": 1}, {"progressive": True}, {"quality": 10}, {"keep_rgb": True},
+    {"restart_marker_rows": 1},
+])  # fmt: skip
+def test_a_plain_jpeg_has_the_same_pixels_as_pillow_gives(mode: str, options: dict[str, Any]) -> None:
+    rows, columns = np.mgrid[0:333, 0:417]
+    picture = np.stack([rows * columns % 256, columns % 256, (rows * 7 + columns) % 256], axis=2).astype(np.uint8)
+    body = saved(Image.fromarray(picture).convert(mode), "JPEG", **options)
+    with Image.open(io.BytesIO(body)) as image:
+        assert (decoded(body) == np.asarray(image.convert("RGB"))).all()
+
+
+@pytest.mark.parametrize("stray", [b"\0", b"\xff", b"\xff\xd8\xff\xe0", b"\r\n"])
+def test_a_jpeg_with_stray_bytes_behind_its_end_or_between_its_segments_has_the_pixels_that_pillow_gives(stray: bytes) -> None:
+    whole = saved(corners(), "JPEG", quality=95)
+    at = whole.index(b"\xff\xdb")
+    for body in (whole + stray, whole[:at] + b"\xff" * len(stray) + whole[at:]):
+        with Image.open(io.BytesIO(body)) as image:
+            assert (decoded(body) == np.asarray(image)).all()
 
 
 def test_a_picture_over_the_limit_is_judged_by_its_header_alone() -> None:
@@ -280,3 +371,16 @@ def _png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes
     about = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
     parts = [chunk(b"IHDR", about), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def _tiff_rgb16(order: str, pixel: tuple[int, int, int]) -> bytes:
+    """One uncompressed pixel of three 16-bit samples (TIFF 6.0, section 6); Pillow cannot write these."""
+    tags = [(256, 1), (257, 1), (258, 3), (259, 1), (262, 2), (273, 0), (277, 3), (278, 1), (279, 6)]
+    depths_at = 8 + 2 + 12 * len(tags) + 4
+    out = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "IH", 8, len(tags))
+    for tag, value in tags:
+        if tag == 258:
+            out += struct.pack(order + "HHII", tag, 3, 3, depths_at)
+        else:
+            out += struct.pack(order + "HHII", tag, 4, 1, depths_at + 6 if tag == 273 else value)
+    return out + struct.pack(order + "I3H3H", 0, 16, 16, 16, *pixel)

@@ -60,7 +60,7 @@ def thousand(scene: Scene) -> list[Figure]:
 
 
 def decodes(scene: Scene) -> list[Figure]:
-    """A pipeline of three models; every process counts what Pillow decodes."""
+    """A pipeline of three models; every process counts what it decodes."""
     pages, (folder, counted) = 12, scene.counting()
     volume = scene.volume(scene.origin(pages), scene.double_store().url)
     volume.use(models(page_s=0.0))

@@ -49,17 +49,25 @@ class NullReader(BaseModel):
 _HEAVY = "\nimport torch, torchvision, transformers, ultralytics, cv2\n"
 _COUNTING = '''"""Counts the decodes of large images: one byte a decode in a file beside this one."""
 import pathlib
+import simplejpeg
 from PIL import ImageFile
 
-_load = ImageFile.ImageFile.load
+_load, _decode = ImageFile.ImageFile.load, simplejpeg.decode_jpeg
+
+def count():
+    with pathlib.Path(__file__).with_name("decodes").open("ab", buffering=0) as counted:
+        counted.write(b"x")
 
 def load(self):
     if self.tile and self.width >= 1000:
-        with pathlib.Path(__file__).with_name("decodes").open("ab", buffering=0) as counted:
-            counted.write(b"x")
+        count()
     return _load(self)
 
-ImageFile.ImageFile.load = load
+def decode(*given, **named):
+    count()
+    return _decode(*given, **named)
+
+ImageFile.ImageFile.load, simplejpeg.decode_jpeg = load, decode
 '''
 
 

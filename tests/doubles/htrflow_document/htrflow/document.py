@@ -4,9 +4,10 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from htrflow.utils.geometry import Bbox, Polygon
+from htrflow.utils.imgproc import polygon_mask
 
 
 class Text:
@@ -67,11 +68,4 @@ class ImageLoader:
         if node.is_leaf():
             yield node, image
         for child in node.regions:
-            yield from self._below(child, _cut(image, child.polygon))
-
-
-def _cut(image: Image.Image, polygon: Polygon) -> Image.Image:
-    cut = image.crop(tuple(polygon.bbox))
-    mask = Image.new("L", cut.size)
-    ImageDraw.Draw(mask).polygon([tuple(p) for p in polygon.move(-polygon.bbox.p1)], fill=255)
-    return Image.composite(cut, Image.new("RGB", cut.size, "white"), mask)
+            yield from self._below(child, polygon_mask(image, child.polygon))

@@ -8,7 +8,7 @@ Settings of both, under `model_settings`:
     model: any name, for metadata
     seconds_per_batch, seconds_per_image: how long a call takes
     trace: a file that gets one JSON line a call (model, page, images, start, end (monotonic), pid, device)
-    faults: {page name, `*` for any page, or `smoke`: what happens when that page is in the batch}
+    faults: {page name, `*` for any page, `smoke`, or `device N` for anything on that device: what happens then}
     state: a folder in which faults and loads are counted across processes
     load_seconds
     load_error: `OSError: text`, or `hang`
@@ -16,13 +16,13 @@ Settings of both, under `model_settings`:
 
 A fault is one of
 
-    hang, hang_gil, slow:<seconds>, leak:<MiB>
+    hang, hang_gil, hang_child (in a subprocess), slow:<seconds>, leak:<MiB>
     raise[:text], oom, cuda, system_exit, and only for batches of several raise_batch, oom_batch
     segv, kill, exit[:code]
     short (one result too few); for segmenters nothing, degenerate, outside
     for readers illegal, empty, nan, say:<text>
 
-with `once:` before it, it happens once in `state`.
+with `once:` before it, it happens once in `state`; with `while:<name>:`, as long as a file of that name lies there.
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ import math
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 import zlib
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from htrflow.document import Region, Text
 from htrflow.models.base_model import BaseModel
@@ -115,7 +118,11 @@ class Scripted(BaseModel):
         return results[:-1] if fault == "short" else results
 
     def _fault(self, page: str) -> str:
-        fault = self._faults.get(page) or (self._faults.get("*") if page.isdigit() else None) or ""
+        device = self._faults.get(f"device {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+        fault = self._faults.get(page) or (self._faults.get("*") if page.isdigit() else None) or device or ""
+        if fault.startswith("while:"):
+            _, name, fault = fault.split(":", 2)
+            return fault if self._state and (self._state / name).exists() else ""
         if fault.startswith("once:"):
             fault = fault.removeprefix("once:")
             return fault if self._count(f"{page}-{fault.partition(':')[0]}") == 1 else ""
@@ -136,6 +143,8 @@ class Scripted(BaseModel):
                 _hang()
             case "hang_gil":
                 _hang_with_the_gil()
+            case "hang_child":
+                subprocess.run(["sleep", "3600"], check=False)
             case "raise":
                 raise ValueError(argument or "the model was told to raise")
             case "raise_batch" if images > 1:
@@ -173,7 +182,7 @@ class ScriptedSegmenter(Scripted):
         self._boxes, self._label = bands if boxes is None else boxes, label
 
     def _result(self, image: Any, fault: str) -> list[Any]:
-        if fault == "nothing" or min(low for low, _ in image.getextrema()) > 240:
+        if fault == "nothing" or _white(image):
             return []
         return [
             Region(polygon, segmentation_confidence=0.9, segmentation_label=self._label)
@@ -246,6 +255,13 @@ def _page() -> str:
     """The page that the calling thread works for, which its name tells; `smoke` before there are pages."""
     match = re.search(r"page (\S+)", threading.current_thread().name)
     return match.group(1) if match else "smoke"
+
+
+def _white(image: Any) -> bool:
+    """Whether nothing stands on the page. As a YOLO model does, it looks at the pixels as an array and scaled down."""
+    pixels = np.asarray(image)
+    step = max(1, min(pixels.shape[:2]) // 512)
+    return bool(pixels[::step, ::step].min(initial=255) > 240)
 
 
 def _hang() -> None:

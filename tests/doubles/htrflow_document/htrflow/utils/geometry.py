@@ -4,6 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from PIL import Image, ImageDraw
+
 
 @dataclass
 class Point:
@@ -85,3 +88,10 @@ class Polygon:
     ymin = property(lambda self: self.bbox.ymin)
     xmax = property(lambda self: self.bbox.xmax)
     ymax = property(lambda self: self.bbox.ymax)
+
+
+def polygon2mask(polygon: Polygon, shape: tuple[int, int]) -> Any:
+    """255 inside the polygon, 0 outside, as an array of `shape` (height, width)."""
+    mask = Image.new("L", (shape[1], shape[0]))
+    ImageDraw.Draw(mask).polygon([tuple(point) for point in polygon], fill=255)
+    return np.asarray(mask)
