@@ -37,12 +37,15 @@ class FetcherSpec:
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
-    """The arena's descriptor is `descriptors["arena"]` (read-only)."""
+    """The arena's descriptor is `descriptors["arena"]` (read-only). `gives_way`: its imports can wait for
+    whatever else runs. `processes`: how many such as this one share the CPUs."""
 
     pipeline_path: str
     arena_bytes: int
     pages_in_flight: int
     online: bool
+    gives_way: bool = False
+    processes: int = 1
     log_level: str = "INFO"
 
 

@@ -24,6 +24,7 @@ _EVERYONE = re.compile(
 )
 _PROXY = re.compile(r"(http|https|all|no)_proxy", re.IGNORECASE)
 _S3 = re.compile(r"AWS_\w+")
+FIRST = "gpu-0"
 _GPU = re.compile(
     r"(CUDA|NVIDIA|HF|TRANSFORMERS|TORCH|TORCHINDUCTOR|PYTORCH|OMP|MKL|OPENBLAS|KMP|NCCL|TRITON|YOLO|ULTRALYTICS|XDG"
     r"|MPL|HTRFLOW|TOKENIZERS)\w*"
@@ -90,6 +91,8 @@ class Crew:
             arena_bytes=self.config.pixel_arena_bytes,
             pages_in_flight=self.config.gpu_pages,
             online=online,
+            gives_way=name != FIRST,
+            processes=self.config.gpu_workers,
         )
         environ = narrowed(self._environ, _GPU, *([_PROXY, _HUB_SECRET] if online else []))
         if not online:

@@ -50,7 +50,7 @@ def main(channel: Channel, spec: GpuSpec, descriptors: dict[str, int]) -> None:
     """Run the gpu actor; its imports start at once, its models are loaded when `Load` comes."""
     childlog.setup("gpu", spec.log_level, channel)
     sys.setswitchinterval(SWITCH_S)
-    surroundings.prepare(online=spec.online)
+    surroundings.prepare(online=spec.online, processes=spec.processes)
     pixels = arena.view(descriptors["arena"], spec.arena_bytes, writable=False)
     Actor(channel, spec, pixels).run()
 

@@ -15,7 +15,7 @@ from actors.gpu.pipeline_file import PipelineError
 from actors.gpu.smoke import SmokeFailed
 
 _HUB_SAYS_NO = frozenset({"RepositoryNotFoundError", "GatedRepoError", "DisabledRepoError", "RevisionNotFoundError"})
-_NETWORK_PACKAGES = ("httpx", "httpcore", "requests", "urllib3")
+_NETWORK_PACKAGES = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3")
 _UNREADABLE = re.compile(
     r"not a valid JSON file|Unable to load weights|PytorchStreamReader|unexpected EOF|corrupt"
     r"|invalid header|state_dict|size mismatch|[Ww]eights only load failed|meta tensor|not a (?:zip|valid) ",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import logging
 import os
 import queue
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from supervisor.wire import bounded
 log = logging.getLogger(__name__)
 
 _NAMED_MODELS = 20
+_NICER = 10
 PHASE = 0
 """The task under which the marks show what is done before any page."""
 
@@ -40,7 +44,8 @@ class Loader:
     def run(self) -> None:
         """Import, wait for the order, load. A failure is said, and the process then waits for its end."""
         try:
-            self._import()
+            with ThreadPoolExecutor(1, "import", _give_way if self._spec.gives_way else None) as thread:
+                thread.submit(self._import).result()
             order = self.orders.get()
             self._load(order, time.monotonic())
         except (Exception, SystemExit) as e:
@@ -52,9 +57,16 @@ class Loader:
             self._channel.marks.clear(PHASE)
 
     def _import(self) -> None:
+        """The hundreds of thousands of objects that imports make live for ever: looking for garbage among them, now
+        or between pages, would cost a quarter of the imports' time, and half a second each time later."""
         began_at = time.monotonic()
         self._watch.mark(PHASE, Place("import"), "")
-        api, self._adapter = engine.choose()
+        gc.disable()
+        try:
+            api, self._adapter = engine.choose()
+            gc.freeze()
+        finally:
+            gc.enable()
         surroundings.quiet()
         self._channel.marks.clear(PHASE)
         torch = str(getattr(sys.modules.get("torch"), "__version__", "none"))
@@ -69,10 +81,17 @@ class Loader:
         if order.smoke:
             smoke.test(built, self._watch)
         built.start()
+        gc.freeze()
         models = tuple(steps.label_of(step)[:100] for step in built.steps if getattr(step, "model", None) is not None)
         self._channel.marks.clear(PHASE)
         self.engine = built
         self._channel.send(Loaded(time.monotonic() - began_at, built.capacity, models[:_NAMED_MODELS]))
+
+
+def _give_way() -> None:
+    """Let everything else run before the calling thread: these imports take no CPU from the pages under way."""
+    thread = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICER)
 
 
 def build(adapter: Any, pipeline: Path, directory: Path, watch: Watch, capacity: int) -> engine.Engine:

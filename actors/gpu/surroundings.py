@@ -29,20 +29,20 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 _CHATTY = ("ultralytics", "htrflow", "transformers", "PIL", "matplotlib", "urllib3", "filelock", "httpx")
 
 
-def prepare(*, online: bool) -> None:
+def prepare(*, online: bool, processes: int = 1) -> None:
     """Set what torch, ultralytics, transformers and huggingface_hub read while they are imported.
 
-    What the environment already says stays, but for `HF_HUB_OFFLINE`, which follows `online`.
+    What the environment already says stays, but for `HF_HUB_OFFLINE`, which follows `online`. `processes` such as
+    this one share the CPUs.
     """
     for name, value in _ALWAYS.items():
         os.environ.setdefault(name, value)
     if not online:
         os.environ["HF_HUB_OFFLINE"] = "1"
         os.environ["TRANSFORMERS_OFFLINE"] = "1"
-    threads = quota_cpus()
-    if threads is not None and threads < len(os.sched_getaffinity(0)):
-        for name in _THREAD_VARIABLES:
-            os.environ.setdefault(name, str(threads))
+    threads = str(cpu_threads(processes))
+    for name in _THREAD_VARIABLES:
+        os.environ[name] = os.environ.get(name) or threads
     _keep_progress_bars_local()
     # It reports each optional model family that is not installed as an error, with a traceback.
     logging.getLogger("htrflow.models.importer").setLevel(logging.CRITICAL)
@@ -70,11 +70,19 @@ def see_only(device: str | None) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
 
 
-def quota_cpus(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int | None:
-    """The cgroup's CPU quota, rounded up to whole CPUs; None where there is none.
+def cpu_threads(processes: int, cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Threads for one of `processes`: the CPUs that there are less one for fetching and storing, shared out.
 
-    torch counts the machine's CPUs, and with more threads than quota each turn of work is throttled.
+    torch counts the machine's CPUs. With more threads than the cgroup's quota each turn of work is throttled, and with
+    one for every CPU they all wait, each turn, for the one whose CPU is decoding the next page.
     """
+    cpus = len(os.sched_getaffinity(0))
+    quota = _quota_cpus(cpu_max)
+    return max(1, (min(cpus, quota or cpus) - 1) // processes)
+
+
+def _quota_cpus(cpu_max: Path) -> int | None:
+    """The cgroup's CPU quota, rounded up to whole CPUs; None where there is none."""
     try:
         quota, period = cpu_max.read_text().split()[:2]
         return max(1, math.ceil(int(quota) / int(period)))

@@ -17,7 +17,7 @@ import orjson
 import yaml
 
 from actors import childlog
-from actors.gpu import device, engine, load_errors, loader, pipeline_file, steps, surroundings
+from actors.gpu import device, engine, hub, load_errors, loader, pipeline_file, steps, surroundings
 from actors.gpu.wraps import Watch
 from supervisor import marks
 from supervisor.child import bind_to_parent
@@ -33,12 +33,18 @@ def main(parent_pid: int, report: int, pipeline: Path, directory: Path) -> NoRet
     bind_to_parent(parent_pid)
     os.set_inheritable(report, False)
     childlog.setup("gpu", "INFO", None)
+    surroundings.prepare(online=True)
+    cut_off = hub.unreached()
+    if cut_off:
+        log.warning("%s: only what is in the cache can be loaded", cut_off)
     answer: dict[str, Any]
     try:
         answer = {"models": load(pipeline, directory)}
     except (Exception, SystemExit) as e:
         log.warning("%s", device.traceback_text(e))
         answer = {"permanent": is_permanent(e), "error": load_errors.sentence(e)}
+        if cut_off and not isinstance(e, pipeline_file.PipelineError):
+            answer = {"permanent": False, "error": f"{cut_off}; {answer['error']}"}
     _write_all(report, orjson.dumps({k: _unicode(v) for k, v in answer.items()}))
     logging.shutdown()
     sys.stdout.flush()
@@ -47,13 +53,12 @@ def main(parent_pid: int, report: int, pipeline: Path, directory: Path) -> NoRet
 
 
 def load(pipeline: Path, directory: Path) -> list[str]:
-    """Load every model of the pipeline; their names. `directory` becomes the current one.
+    """Load every model of the pipeline; their names. `directory` becomes the current one. The surroundings are prepared.
 
     Raises:
         PipelineError: the file's own mistakes.
         Exception: whatever htrflow and its models raise.
     """
-    surroundings.prepare(online=True)
     _, adapter = engine.choose()
     surroundings.quiet()
     moved = directory / "pipeline.yaml"

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from tools.origin import running_origin
 
 MODELS = ROOT / "tools" / "demo_models"
 DEMO = ROOT / "tools" / "demo"
+WORKERS = (1, 2)
+"""Gpu actors on the CPU: one, as by default, and one for each core of the machine that the bench is made for."""
 _CLI = "import sys; from htrflow.cli import app; app(sys.argv[1:])"
 
 
@@ -35,7 +38,7 @@ def document(scene: Scene) -> list[Figure] | str:
 
 
 def _compared(scene: Scene, htrflow: Path | None, variants: list[list[str]]) -> list[Figure]:
-    pages = scene.scaled(24, 6)
+    pages = scene.scaled(60, 6)
     files = [f for f in sorted((DEMO / "volume").iterdir()) if f.suffix == ".jpg"]
     images = scene.tmp / "images"
     images.mkdir()
@@ -43,25 +46,41 @@ def _compared(scene: Scene, htrflow: Path | None, variants: list[list[str]]) -> 
         shutil.copy(files[number % len(files)], images / f"{number + 1:04d}.jpg")
     origin = scene.stack.enter_context(running_origin(images))
     recipe = yaml.safe_load((DEMO / "pipeline.yaml").read_text())["steps"]
-    surroundings = {"HF_HOME": str(MODELS), "HF_HUB_OFFLINE": "1", "YOLO_CONFIG_DIR": str(scene.tmp)}
-    volume = scene.volume(origin, scene.double_store().url, htrflow, **surroundings)
-    volume.environ["GPU_STANDBY"] = "true"
-    volume.use(recipe)
+    surroundings = {"HF_HOME": str(MODELS), "HF_HUB_OFFLINE": "1", "YOLO_CONFIG_DIR": str(scene.tmp), "OMP_NUM_THREADS": ""}
+    ours: dict[int, tuple[float, float]] = {}
+    for workers in WORKERS:
+        volume = scene.volume(origin, scene.double_store().url, htrflow, **surroundings, GPU_WORKERS=str(workers))
+        volume.environ["GPU_STANDBY"] = "true"
+        volume.use(recipe)
+        ours[workers] = _ours(scene, volume)
     environ = volume.environment()
     del environ["OMP_NUM_THREADS"]
-    ours_s, ours_first_s = _ours(scene, volume, environ)
     theirs = {" ".join(more): _theirs(scene, recipe, images, environ, more) for more in variants}
-    best, (theirs_s, theirs_first_s) = min(theirs.items(), key=lambda item: item[1][0])
-    note = f"{pages / ours_s:.3f} against {pages / theirs_s:.3f} pages a second {best}, {pages} pages"
+    option, (theirs_s, _) = min(theirs.items(), key=lambda item: item[1][0])
+    workers, (ours_s, _) = min(ours.items(), key=lambda item: item[1][0])
+    each = [f"{pages / s:.2f} with GPU_WORKERS={n}, first after {first:.1f} s" for n, (s, first) in ours.items()]
+    each += [f"{pages / s:.2f} by its command {more}, first after {first:.1f} s" for more, (s, first) in theirs.items()]
     return [
-        Figure("pages a second against htrflow's own command", theirs_s / ours_s, "x", 1.15, at_least=True, notes=note),
-        Figure("start to first page", ours_first_s, "s", theirs_first_s, theirs_first_s),
+        Figure(
+            f"pages a second against htrflow's own command, GPU_WORKERS={workers} {option}".rstrip(),
+            theirs_s / ours_s,
+            "x",
+            1.15,
+            at_least=True,
+            notes=f"{pages} pages, start to exit: {'; '.join(each)}",
+        ),
+        Figure("start to first page, the mean of these runs", _first_s(ours), "s", _first_s(theirs), _first_s(theirs)),
     ]
 
 
-def _ours(scene: Scene, volume: Any, environ: dict[str, str]) -> tuple[float, float]:
+def _first_s(runs: Mapping[Any, tuple[float, float]]) -> float:
+    return sum(first_s for _, first_s in runs.values()) / len(runs)
+
+
+def _ours(scene: Scene, volume: Any) -> tuple[float, float]:
+    """Seconds of the whole, and to the first page that is stored."""
     began = time.monotonic()
-    running = scene.start(volume, **{"OMP_NUM_THREADS": ""})
+    running = scene.start(volume)
     ended = running.end(600)
     assert ended.code == 0, ended.log[-4000:]
     return ended.seconds, running.first(r"^page \d+ ok") - began
