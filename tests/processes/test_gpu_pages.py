@@ -16,6 +16,7 @@ from lxml import etree
 
 from actors.messages import Exported, Imported, Load, LogLevel, PageFailed, PageStarted, Stop
 from tests.gpu_process import (
+    ARENA_BYTES,
     GpuProcess,
     blank,
     document_htrflow,
@@ -139,6 +140,17 @@ def test_a_page_gives_the_same_alone_and_beside_others_and_no_batch_mixes_pages(
     batches = [(line["page"], line["images"]) for line in trace(gpu) if line["model"] == "test/reader"]
     for page in range(20, 26):
         assert [images for of, images in batches if of == f"{page:04d}"] == [4, 2, 4, 2]
+
+
+def test_a_model_gets_the_pixels_of_the_block_itself_at_their_address_in_the_arena(gpu: GpuProcess) -> None:
+    gpu.show(40, picture(40))
+    gpu.show(41, picture(41))
+    gpu.outcome(40), gpu.outcome(41)
+    maps = Path(f"/proc/{gpu.incarnation.pid}/maps").read_text()
+    arena_at = next(int(line.partition("-")[0], 16) for line in maps.splitlines() if "memfd:pixels" in line)
+    seen = {line["page"]: line["address"] - arena_at for line in trace(gpu) if line["model"] == "test/regions"}
+    assert seen["0041"] - seen["0040"] == picture(40).nbytes
+    assert 0 <= seen["0040"] < ARENA_BYTES - 2 * picture(40).nbytes
 
 
 def test_a_block_may_be_overwritten_as_soon_as_the_page_is_out(gpu: GpuProcess) -> None:

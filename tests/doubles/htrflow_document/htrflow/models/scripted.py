@@ -7,7 +7,8 @@ Settings of both, under `model_settings`:
 
     model: any name, for metadata
     seconds_per_batch, seconds_per_image: how long a call takes
-    trace: a file that gets one JSON line a call (model, page, images, start, end (monotonic), pid, device)
+    trace: a file that gets one JSON line a call (model, page, images, start, end (monotonic), pid, device, and from a
+        segmenter the address of the first image's pixels)
     faults: {page name, `*` for any page, `smoke`, or `device N` for anything on that device: what happens then}
     state: a folder in which faults and loads are counted across processes
     load_seconds
@@ -113,6 +114,7 @@ class Scripted(BaseModel):
                 "start": start,
                 "pid": os.getpid(),
                 "device": os.environ.get("CUDA_VISIBLE_DEVICES"),
+                **self._noted(images),
             }
             _append(self._trace, json.dumps({**line, "end": time.monotonic()}))
         return results[:-1] if fault == "short" else results
@@ -171,6 +173,10 @@ class Scripted(BaseModel):
     def _result(self, image: Any, fault: str) -> list[Any]:
         raise NotImplementedError
 
+    def _noted(self, images: list[Any]) -> dict[str, Any]:
+        """More of a call for the trace."""
+        return {}
+
 
 class ScriptedSegmenter(Scripted):
     def __init__(
@@ -188,6 +194,9 @@ class ScriptedSegmenter(Scripted):
             Region(polygon, segmentation_confidence=0.9, segmentation_label=self._label)
             for polygon in self._polygons(*image.size, fault)
         ]
+
+    def _noted(self, images: list[Any]) -> dict[str, Any]:
+        return {"address": np.asarray(images[0]).__array_interface__["data"][0]}
 
     def _polygons(self, width: int, height: int, fault: str) -> list[Polygon]:
         if fault == "degenerate":
