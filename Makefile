@@ -30,11 +30,12 @@ check: setup  ## style, types, import direction, lock files, Dockerfile
 bench: setup  ## pages per second, restart times, memory
 	@$(RUN) -m tools.bench $(ARGS)
 
-fuzz: setup  ## property tests with many more examples
+fuzz: setup  ## property tests with many more examples, and damaged images
+	$(RUN) -m tools.fuzz_images 5000
 	$(RUN) -m pytest --hypothesis-profile=fuzz -rs tests/pure $(ARGS)
 
 chaos: setup  ## actors killed and stopped at random moments, at length
-	BATCHPOD_CHAOS=long $(RUN) -m pytest -rs tests/runs -k chaos $(ARGS)
+	BATCHPOD_CHAOS=long $(RUN) -m pytest -rs tests/runs -k "chaos or random_moment" $(ARGS)
 
 format: setup  ## lay out the code
 	$(RUN) -m ruff check --fix-only .

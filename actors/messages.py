@@ -72,7 +72,11 @@ class Decode:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Drop what is held of these pages (bytes, downloads under way); no answer comes for them."""
+    """Drop what is held of these pages (bytes, downloads under way).
+
+    No answer comes for them any more, but for a `Decode` that was ordered before: its block is in use until it is
+    answered.
+    """
 
     pages: tuple[int, ...]
 

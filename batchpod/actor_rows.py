@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from actors.messages import page_name
-from batchpod.gpus import Phase, Slot
 from batchpod.ledger import State
 from batchpod.services import BEAT_S, Service
+from batchpod.slots import Phase, Slot
 from supervisor.lifecycle import Life
 from supervisor.process import Incarnation
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 STANDBY = "standby"
+QUIET_S = 60.0
+"""After so long without a page that came out, or without progress of a page, the sentence says so."""
 _FETCHED = (State.FETCHED, State.DECODING, State.READY, State.TRANSCRIBING, State.EXPORTED, State.UPLOADING, State.OK)
 _AHEAD = (State.WAITING, State.FETCHING, State.FETCHED, State.DECODING, State.READY)
 _UPLOADER_STAGES = {
@@ -109,13 +111,14 @@ def _gpu(run: Run, slot: Slot) -> Row:
     alive = child is not None and child.life is Life.RUNNING and slot.phase not in (Phase.ENDING, Phase.RETIRED)
     row = _row(slot.name, child, state, ok=alive or run.gpus.closing)
     row |= {"beat_s": _beat_s(run, child), "done": slot.done, "failed": slot.failed, "restarts": slot.restarts}
-    row["pages"] = [page_name(page) for page in slot.pages]
+    # An ended process's pages are counted to it until they are settled; nobody has them in hand.
+    row["pages"] = [page_name(page) for page in slot.pages] if child is not None else []
     limits = {Phase.IMPORTING: run.config.gpu_start_s, Phase.LOADING: run.config.gpu_load_s}
     if slot.phase in limits and child is not None:
         mark = next(iter(child.marks.tasks()), None)
         doing = f"{mark.step} {mark.detail}".strip() if mark else str(slot.phase)
         row |= {"doing": doing, "for_s": round(clock.age(slot.phase_at), 1), "limit_s": limits[slot.phase]}
-    elif slot.pages:
+    elif row["pages"]:
         pages = run.gpus.in_flight(slot)
         # What a hang is judged by: pages inside something, unless all of them wait.
         shown = max([p for p in pages if p.inside] or pages, key=lambda p: p.age_s)
@@ -155,10 +158,12 @@ def sentence(run: Run, rows: Sequence[Row], failure: str) -> str:
         return "Paused by a person: no page is handed to the GPU (batchpod-debug resume)."
     for row in rows:
         for_s, limit_s = row["for_s"], row["limit_s"]
-        if for_s is not None and limit_s and for_s >= limit_s / 2:
-            page = f" on page {row['pages'][0]}" if row["pages"] and row["actor"].startswith("gpu") else ""
+        in_page = bool(row["pages"]) and row["actor"].startswith("gpu")
+        if for_s is not None and limit_s and for_s >= (min(QUIET_S, limit_s / 2) if in_page else limit_s / 2):
+            page = f" on page {row['pages'][0]}" if in_page else ""
             what = f" in {row['doing']}" if row["doing"] else ""
-            return f"{row['actor']} shows no progress{page} for {for_s:.0f} s{what}; at {limit_s:g} s it is ended."
+            quiet = f"{row['actor']} shows no progress{page} for {for_s:.0f} s{what}"
+            return f"{quiet}; at {limit_s:g} s it is ended (batchpod-debug stack {row['actor']})."
     if stage not in ("load", "stream"):
         return f"Stage {stage}."
     if run.stream.origin_down:
@@ -168,5 +173,13 @@ def sentence(run: Run, rows: Sequence[Row], failure: str) -> str:
     if stage == "load":
         return "The models are being loaded; pages are fetched meanwhile."
     if ledger.count(*_AHEAD) and not any(row["pages"] for row in rows if row["actor"].startswith("gpu")):
-        return "The GPU waits: no page is ready (look at the fetcher)."
-    return f"Pages are moving: {ledger.count(State.OK, State.SKIPPED)} of {len(ledger)} are done."
+        return "The GPU waits: no page is ready (batchpod-debug pages, batchpod-debug tail fetcher)."
+    done = f"{ledger.count(State.OK, State.SKIPPED)} of {len(ledger)} are done"
+    newest = ledger.numbers(State.OK)[-1:]
+    clock, begun_at = run.loop.clock, run.reporter.stream_at
+    quiet_s = clock.age(ledger[newest[0]].since_at if newest else begun_at or clock.now())
+    if quiet_s < QUIET_S:
+        return f"Pages are moving: {done}."
+    storing = ledger.count(State.EXPORTED, State.UPLOADING)
+    where = f"; {storing} wait for the store (batchpod-debug tail uploader)" if storing else ""
+    return f"No page has come out for {quiet_s:.0f} s: {done}{where}."

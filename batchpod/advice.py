@@ -85,6 +85,7 @@ _BY_CAUSE = {
     ),
 }
 
+_WARMUP_CONFIG = Advice("the environment does not describe a warm-up", "correct the variables named")
 _MANIFEST = Advice(
     "what this address gives is not a manifest with pages",
     "open it in a browser and correct the address, or have the manifest mended",
@@ -220,6 +221,8 @@ def failure(verdict: Verdict, last_attempt: bool = False) -> str:
 def _advice(verdict: Verdict) -> Advice:
     if verdict.code is ExitCode.SIGTERM:
         return _BY_CAUSE[Cause.STOPPED]
+    if verdict.cause is Cause.CONFIG and verdict.stage == "warmup":
+        return _WARMUP_CONFIG
     if verdict.cause in _BY_CAUSE:
         return _BY_CAUSE[verdict.cause]
     stage = "load" if verdict.stage == "warmup" and verdict.permanent else verdict.stage

@@ -6,7 +6,7 @@ the counts they need. Knows no process and no clock; gpus.py acts on the answers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 JUDGE_AFTER = 3
@@ -105,6 +105,12 @@ class Docket:
         """A page came out: the process and its device work."""
         self.blamed.clear()
         self.device_errors = 0
+
+    def cleared(self, pages: Iterable[int]) -> None:
+        """The device was to blame and not these pages: nothing is held against them."""
+        for page in pages:
+            self.deaths_alone.pop(page, None)
+            self.out_of_memory.discard(page)
 
     @property
     def judge(self) -> bool:

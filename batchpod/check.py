@@ -100,26 +100,27 @@ def _values(config: Config) -> dict[str, Any]:
 
 async def _first_image(config: Config, source: Source) -> int:
     """Ask for the first page that has an image, in each of the forms that a run would try."""
-    from actors.fetcher.sizes import FALLBACK_STATUSES, fallbacks
+    from actors.fetcher.download import INFO_MOST_BYTES, Sizes, informed
     from batchpod import pages
 
     number, page = next(((n, p) for n, p in enumerate(source.pages, 1) if p.error != NO_IMAGE), (0, None))
     if page is None:
         print("problem: no page has an image")
         return ExitCode.TRANSIENT
+    sizes = Sizes(page, config.max_image_width)
     async with pages.client(_values(config)) as origin:
-        for url in (page.url, *fallbacks(page)):
+        while True:
             try:
-                fetched = await origin.get(url, most_bytes=config.fetch_max_bytes)
+                if sizes.url is None:
+                    print(f"page {page_name(number)}: the sizes that its service has are read from its info.json")
+                    await informed(sizes, lambda url: origin.get(url, most_bytes=INFO_MOST_BYTES))
+                fetched = await origin.get(sizes.url or "", most_bytes=config.fetch_max_bytes)
             except FetchError as e:
                 print(f"warning: page {page_name(number)}: {for_log(str(e))}")
-                if not isinstance(e, Answered) or e.status not in FALLBACK_STATUSES:
+                if not isinstance(e, Answered) or not sizes.refused(e):
                     return _unanswered(e)
             else:
-                _describe(config, number, page, url, fetched)
-                return ExitCode.OK
-    print("warning: no size form works; a run would still look into the service's info.json")
-    return ExitCode.OK
+                return await _judged(config, page_name(number), page, sizes.url or "", fetched)
 
 
 def _unanswered(error: FetchError) -> int:
@@ -130,24 +131,33 @@ def _unanswered(error: FetchError) -> int:
     return ExitCode.TRANSIENT if deferred else ExitCode.OK
 
 
-def _describe(config: Config, number: int, page: Page, url: str, fetched: Fetched) -> None:
-    from actors.fetcher.images import ImageError, header
+async def _judged(config: Config, name: str, page: Page, url: str, fetched: Fetched) -> int:
+    """Say what came, by the checks of a run, and what it says of the form of size that was asked for."""
+    from actors.fetcher.judging import Judge
 
+    judge = Judge(max_pixels=config.max_image_pixels, arena_bytes=config.pixel_arena_bytes)
+    came = f"page {name}: {for_log(url)} gives {{}}, {len(fetched.data)} bytes, {fetched.content_type or 'no content type'}"
     try:
-        found = header(fetched.data, config.max_image_pixels)
-        what = f"a {found.format} of {found.width} x {found.height} pixels"
-    except ImageError as e:
-        what = f"nothing that a run would take ({for_log(str(e))})"
-    size = f"{len(fetched.data)} bytes, {fetched.content_type or 'no content type'}"
-    print(f"page {page_name(number)}: {for_log(url)} gives {what}, {size}")
+        found = await judge(fetched.data, fetched.content_type, for_log(url))
+    except FetchError as e:
+        print(came.format("nothing that a run would take"))
+        print(f"warning: page {name}: {for_log(str(e))}")
+        return _unanswered(e)
+    finally:
+        judge.close()
+    print(came.format(f"a {found.format} of {found.width} x {found.height} pixels"))
+    asked = config.max_image_width
     if page.service is None:
         print("it has no image service, so it comes at the size it has")
     elif url != page.url:
         print(f"warning: the size form does not work here; `{url.split('/')[-3]}` does")
-    elif f"/{config.max_image_width}," in url:
-        print(f"the size form works: it was asked for at {config.max_image_width} pixels wide")
+    elif f"/full/{asked},/" not in url:
+        print(f"its canvas is no wider than {asked} pixels, so it was asked for whole")
+    elif found.width == asked:
+        print(f"the size form works: it was asked for at {asked} pixels wide")
     else:
-        print(f"its canvas is no wider than {config.max_image_width} pixels, so it was asked for whole")
+        print(f"warning: it was asked for at {asked} pixels wide and comes {found.width} wide")
+    return ExitCode.OK
 
 
 def _store(config: Config) -> int:

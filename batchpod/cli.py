@@ -18,6 +18,7 @@ from batchpod.environment import Command
 from batchpod.errors import Cause, Stopped
 
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOPPED = 143
 _CODES = "exit codes: 0 fine, 13 permanent (do not try again), 1 transient (try again), 143 stopped, 2 usage"
 
 
@@ -25,7 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. A usage error, `--help` and `--version` leave by SystemExit."""
     arguments = _parser().parse_args(argv)
     command: Callable[[argparse.Namespace], int] = arguments.run
-    return int(command(arguments))
+    try:
+        return int(command(arguments))
+    except KeyboardInterrupt:  # By hand: whoever pressed the keys needs no traceback.
+        return STOPPED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,44 +82,54 @@ class _Versions(argparse.Action):
 
 
 def _run(_: argparse.Namespace) -> int:
-    """Until the run installs its own signal handling, a signal ends it in stage `config`."""
-    for number in _STOPS:
-        signal.signal(number, _stop_in_config)
-    try:
+    def run() -> int:
         from batchpod.config import Config
 
         config = Config.from_env(os.environ)
         from batchpod.run import run
 
         return run(config)
-    except Exception as e:
-        return _ended(e)
+
+    return _stoppable("config", run)
 
 
-def _stop_in_config(_number: int, _frame: object) -> None:
+def _warmup(_: argparse.Namespace) -> int:
+    def run() -> int:
+        from batchpod import warmup
+
+        return warmup.run(os.environ)
+
+    return _stoppable("warmup", run)
+
+
+def _stoppable(stage: str, command: Callable[[], int]) -> int:
+    """Until `command` installs its own signal handling (its imports take a while), a signal ends it in `stage`."""
+
+    def stop(_number: int, _frame: object) -> None:
+        for number in _STOPS:
+            signal.signal(number, signal.SIG_IGN)
+        raise Stopped(stage)
+
     for number in _STOPS:
-        signal.signal(number, signal.SIG_IGN)
-    raise Stopped("config")
+        signal.signal(number, stop)
+    try:
+        return command()
+    except Exception as e:
+        return _ended(e, stage)
 
 
-def _ended(error: Exception) -> int:
+def _ended(error: Exception, stage: str) -> int:
     """Leave the termination message first, then the line for people."""
     from batchpod import advice, termination
     from batchpod.verdict import verdict_of
 
-    verdict = verdict_of(error, "config")
+    verdict = verdict_of(error, stage)
     path = environment.BY_NAME["TERMINATION_LOG_PATH"]
     termination.write(os.environ.get(path.name) or path.default or "", verdict)
     if verdict.cause is Cause.UNEXPECTED:
         traceback.print_exception(error)
     print(advice.failure(verdict), file=sys.stderr)
     return verdict.code
-
-
-def _warmup(_: argparse.Namespace) -> int:
-    from batchpod import warmup
-
-    return warmup.run(os.environ)
 
 
 def _wait_warmup(_: argparse.Namespace) -> int:

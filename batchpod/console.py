@@ -50,7 +50,9 @@ def logging_to(say: Callable[[str], None], count_error: Callable[[], None]) -> I
         def emit(self, record: logging.LogRecord) -> None:
             if record.levelno >= logging.ERROR:
                 count_error()
-            say(f"{record.levelname} {for_log(record.getMessage())}")
+            error = record.exc_info[1] if record.exc_info else None
+            why = f": {type(error).__name__}: {error}" if error is not None else ""
+            say(f"{record.levelname} {for_log(record.getMessage() + why)}")
 
     handler = Lines()
     loggers = [logging.getLogger(name) for name in ("batchpod", "actors", "supervisor")]

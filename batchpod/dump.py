@@ -6,7 +6,8 @@ Owns what is left out where that is not enough: finished pages first, then old e
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -23,15 +24,20 @@ Json = dict[str, Any]
 DUMP_BYTES = 1 << 20
 STACK_CHARACTERS = 20_000
 LINE_CHARACTERS = 400
+PAGES_AT_ONCE = 300
 EVENTS_SHARE, TAILS_SHARE = 0.25, 0.25
 
 
 def encoded(inspection: Inspection, snapshot: Json) -> bytes:
-    return orjson.dumps(document(inspection, snapshot))
+    """The whole dump at once; for the end of a run, which may wait for it."""
+    return orjson.dumps(next(made for made in building(inspection, snapshot) if made is not None))
 
 
-def document(inspection: Inspection, snapshot: Json) -> Json:
-    """A dump with the run, the actors and the queues as they are in `snapshot`, everything else as it is now."""
+def building(inspection: Inspection, snapshot: Json) -> Iterator[Json | None]:
+    """A dump with the run, the actors and the queues as they are in `snapshot`, everything else as it is now.
+
+    Gives None after every few milliseconds of work (3,000 pages take some 100 ms), and at last the dump.
+    """
     names = [row["actor"] for row in snapshot["actors"]]
     made: Json = {
         "protocol": PROTOCOL,
@@ -45,20 +51,29 @@ def document(inspection: Inspection, snapshot: Json) -> Json:
     }
     made = _redacted(made)
     left = DUMP_BYTES - len(orjson.dumps(made)) - 1024
-    events, left_events = _fitting(reversed(inspection.events()), int(left * EVENTS_SHARE))
+    every = inspection.events()
+    events, _ = _fitting(reversed(every), int(left * EVENTS_SHARE))
     tails, left_lines, left_tail = {}, 0, int(left * TAILS_SHARE) // (len(names) + 1)
     for name in [*names, SUPERVISOR]:
         lines = [line[:LINE_CHARACTERS] for line in inspection.tail(name)[0]]
-        kept, lost = _fitting(reversed(lines), left_tail)
+        kept, _ = _fitting(reversed(lines), left_tail)
         tails[name] = kept[::-1]
-        left_lines += lost
+        left_lines += len(lines) - len(kept)
     made |= {"events": events[::-1], "tails": tails}
-    pages, left_pages = _fitting(_pages(inspection), DUMP_BYTES - len(orjson.dumps(made)) - 1024)
-    left_out = {"events": left_events, "lines": left_lines, "pages": left_pages}
-    return made | {"pages": pages, "left_out": left_out}
+    total, left = made["run"]["total"], DUMP_BYTES - len(orjson.dumps(made)) - 1024
+    pages: list[orjson.Fragment] = []
+    rows = _pages(inspection)
+    while slice_ := list(islice(rows, PAGES_AT_ONCE)):
+        yield None
+        kept, left = _fitting(slice_, left)
+        pages += kept
+        if len(kept) < len(slice_):
+            break
+    left_out = {"events": len(every) - len(events), "lines": left_lines, "pages": total - len(pages)}
+    yield made | {"pages": pages, "left_out": left_out}
 
 
-def _pages(inspection: Inspection) -> Iterable[Json]:
+def _pages(inspection: Inspection) -> Iterator[Json]:
     """Every page with its story: those on their way, then failed and deferred ones, then the others, newest first."""
     moving = [state for state in State if state not in FINISHED and state is not State.WAITING]
     for states in (moving, [State.FAILED, State.DEFERRED], [State.WAITING], [State.OK, State.SKIPPED]):
@@ -67,16 +82,15 @@ def _pages(inspection: Inspection) -> Iterable[Json]:
 
 def _fitting(items: Iterable[Any], budget_bytes: int) -> tuple[list[orjson.Fragment], int]:
     """The first items that fit into the budget, encoded already (as objects they would take ten times the room), and
-    how many others there are."""
-    kept, lost = [], 0
+    what is left of the budget."""
+    kept: list[orjson.Fragment] = []
     for item in items:
         encoded_item = orjson.dumps(item)
-        if lost or len(encoded_item) >= budget_bytes:
-            lost += 1
-            continue
+        if len(encoded_item) >= budget_bytes:
+            break
         budget_bytes -= len(encoded_item) + 1
         kept.append(orjson.Fragment(encoded_item))
-    return kept, lost
+    return kept, budget_bytes
 
 
 def _clipped(stack: Json) -> Json:

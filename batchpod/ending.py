@@ -51,6 +51,8 @@ class Ending:
         run.gpus.close("the run is ending", gently=False)
         run.fetcher.close("the run is ending", gently=False)
         run.uploader.send(Cease())
+        # What a gpu process had exported is known only once its last messages are taken.
+        self._wait(lambda: all(child is run.uploader.child for child in run.loop.children), STOP_S)
         if verdict.cause is not Cause.STORE_DOWN:
             pending = (State.EXPORTED, State.UPLOADING)
             self._wait(lambda: not run.stream.ledger.count(*pending), UPLOADS_S)
@@ -65,8 +67,7 @@ class Ending:
 
     def _last_line(self, text: str) -> None:
         """What readers match on; nothing of ours is said after it."""
-        self._run.loop.output.say(text)
-        self._run.loop.events.quiet = True
+        self._run.loop.output.say_last(text)
 
     def _last_words(self, within_s: float, dump: str | None = None) -> None:
         """progress.json in its last state, the debug dump and the whole run log."""

@@ -60,10 +60,10 @@ class Stopped(RunError):
 
 
 class ConfigError(Permanent):
-    """The environment does not describe a run; `problems` holds every one of them, each naming its
-    variable.
+    """The environment does not describe a run (or what else `stage` is of); `problems` holds every one of them, each
+    naming its variable.
     """
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("config", "; ".join(problems), Cause.CONFIG)
+    def __init__(self, problems: Sequence[str], stage: str = "config") -> None:
+        super().__init__(stage, "; ".join(problems), Cause.CONFIG)
         self.problems = tuple(problems)

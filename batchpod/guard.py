@@ -41,3 +41,7 @@ class Guard:
         self._next += 1
         self._wait_until = now + PATIENCE_S
         return relief
+
+    def in_vain(self) -> None:
+        """The last step had nothing to give: the next one need not wait."""
+        self._wait_until = 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -62,12 +63,12 @@ class Inspection:
     @contextmanager
     def served(self) -> Iterator[None]:
         """The socket is there while this lasts; a run that cannot have one goes on without."""
-        path = socket_path(self._run.workdir.root)
         self.publish()
         try:
+            path = socket_path(self._run.workdir.root)
             self._server = Server(self._run.loop, path, self._commands(), self._age_s)
         except OSError as e:
-            log.warning("there is no debug socket at %s, the run goes on without: %s", path, e)
+            log.warning("there is no debug socket, the run goes on without (a liveness probe will fail): %s", e)
         try:
             yield
         finally:
@@ -104,12 +105,12 @@ class Inspection:
 
     @contextmanager
     def _best_effort(self, given_up: str) -> Iterator[None]:
-        """A fault in what only shows the run must not end it: it is said once."""
+        """A fault in what only shows the run must not end it: it is said once, with where it is."""
         try:
             yield
         except Exception:
             if given_up not in self._given_up:
-                log.exception("%s, the run goes on", given_up)
+                log.error("%s, the run goes on:\n%s", given_up, traceback.format_exc().rstrip())
             self._given_up.add(given_up)
 
     def _publish(self) -> None:
@@ -281,7 +282,7 @@ class Inspection:
         clock = self._run.loop.clock
         return {
             mark.task: {
-                "doing": f"{mark.step} {mark.detail}".strip() + ("" if mark.inside else ", waiting"),
+                "doing": ("" if mark.inside else "waits: ") + f"{mark.step} {mark.detail}".strip(),
                 "quiet_s": round(clock.age(mark.at), 1),
             }
             for child in self._run.loop.children
@@ -339,13 +340,14 @@ class Inspection:
                 continue  # Just started or being ended: the dump says so by its state.
             asked.append(child)
 
-        def poll() -> Any:
-            alive = [child for child in asked if child in self._run.loop.children]
-            if any(self._stacks_of(child) is None for child in alive):
-                return None
-            return dump.document(self, self._published)
+        def steps() -> Iterator[Json | None]:
+            for child in asked:
+                while child in self._run.loop.children and self._stacks_of(child) is None:
+                    yield None
+            yield from dump.building(self, self._published)
 
-        return Later(poll)
+        made = steps()
+        return Later(lambda: next(made))
 
 
 def story(page: Page) -> list[list[Any]]:
@@ -354,5 +356,7 @@ def story(page: Page) -> list[list[Any]]:
 
 
 def shown(text: str) -> str:
-    """`text` as people may see it; most of it holds nothing that could be a URL or a credential."""
+    """`text` as people may see it, and as JSON can hold it (a path may be bytes that are no text); most of it holds
+    nothing that could be a URL or a credential."""
+    text = text.encode("utf-8", "replace").decode()
     return for_log(text) if "/" in text or "=" in text else text

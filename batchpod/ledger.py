@@ -6,6 +6,7 @@ Owns what is known of each page and its whole story; does not decide what happen
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -49,6 +50,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 failed on the index's last attempt and is waiting again when a person asks for it."""
 
 STORY = 60
+_Step = tuple[State, str, str]
 
 
 class LedgerError(Exception):
@@ -63,6 +65,27 @@ class Turn:
     state: State
     why: str
     by: str
+
+
+class Story:
+    """A page's last transitions. A thousand pages go through the same few steps: what they share is kept once."""
+
+    __slots__ = ("_at", "_steps")
+
+    def __init__(self) -> None:
+        self._at = array("d")
+        self._steps: list[_Step] = []
+
+    def add(self, at: float, step: _Step) -> None:
+        self._at.append(at)
+        self._steps.append(step)
+        del self._at[:-STORY], self._steps[:-STORY]
+
+    def last(self, count: int) -> list[Turn]:
+        return [Turn(at, *step) for at, step in zip(self._at[-count:], self._steps[-count:], strict=True)]
+
+    def __iter__(self) -> Iterator[Turn]:
+        return iter(self.last(STORY))
 
 
 @dataclass(slots=True)
@@ -84,7 +107,7 @@ class Page:
     decode_s: float | None = None
     transcribe_s: float | None = None
     upload_s: float | None = None
-    story: list[Turn] = field(default_factory=list)
+    story: Story = field(default_factory=Story)
 
     @property
     def name(self) -> str:
@@ -103,6 +126,7 @@ class Ledger:
         self.pages = {number: Page(number) for number in range(1, count + 1)}
         self._by_state: dict[State, dict[int, None]] = {state: {} for state in State}
         self._by_state[State.WAITING] = dict.fromkeys(self.pages)
+        self._steps: dict[_Step, _Step] = {}
         self.moves = 0
 
     def __getitem__(self, number: int) -> Page:
@@ -119,14 +143,14 @@ class Ledger:
         """
         page = self.pages[number]
         if state not in TRANSITIONS[page.state]:
-            story = "; ".join(f"{t.state} ({t.why})" for t in page.story[-5:])
+            story = "; ".join(f"{t.state} ({t.why})" for t in page.story.last(5))
             raise LedgerError(f"page {page.name} cannot go from {page.state} to {state} ({why}); before: {story}")
         del self._by_state[page.state][number]
         self._by_state[state][number] = None
         page.state, page.since_at, page.holder = state, time.monotonic(), by
         page.reason = why if state in (State.FAILED, State.DEFERRED) else ""
-        page.story.append(Turn(time.time(), state, why, by))
-        del page.story[:-STORY]
+        step = (state, why, by)
+        page.story.add(time.time(), self._steps.setdefault(step, step))
         self.moves += 1
         return page
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from actors.messages import LogLevel
 from batchpod.actor_rows import STANDBY
-from batchpod.gpus import Phase
+from batchpod.slots import Phase
 from supervisor.debug.protocol import Kind, Refused
 from supervisor.debug.server import Caller, Command
 from supervisor.debug.views import SUPERVISOR, actor_named, page_named
@@ -101,6 +101,8 @@ def loglevel(run: Run, arguments: Mapping[str, Any], who: str) -> str:
     child = next((child for child in run.loop.children if child.name == name), None)
     if child is None:
         raise Refused(Kind.NOT_RUNNING, f"{name} has no process now")
+    if child.outgoing.depth:
+        raise Refused(Kind.NOT_RUNNING, f"{name} takes no messages now: what it was sent before still waits")
     child.outgoing.put(LogLevel(level))
     return f"{name} logs at {level} until it is restarted"
 

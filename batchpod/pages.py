@@ -57,6 +57,8 @@ def read(source: str, values: Mapping[str, Any]) -> Source:
     Raises:
         Permanent, Transient: in stage `setup`.
     """
+    if not source.strip():
+        raise Permanent("setup", "the manifest's address is empty: expected a file or an http(s) URL")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", source):
         body, url = asyncio.run(_downloaded(source, values)), source
     else:

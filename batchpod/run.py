@@ -1,66 +1,51 @@
-"""One run of one volume: the stages, from top to bottom, over one event loop.
+"""One run of one volume: the stages, from top to bottom.
 
-`Run.stages` is the story; `Run.turn` is the loop's one turn. Owns the order of things and the answers that a stage
-waits for; pages are stream.py's, processes gpus.py's and services.py's, the end ending.py's.
+`Run.stages` is the story. Owns the order of things; what happens in between is turning.py's, pages are stream.py's,
+processes gpus.py's and services.py's, the end ending.py's.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import time
 import traceback
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
 
 import orjson
 
 from actors.messages import (
     Clear,
     Cleared,
-    Dying,
-    ErrorLogged,
-    Imported,
     ListStored,
-    Loaded,
-    LoadFailed,
     Publish,
     Published,
     PutSource,
     ReadSource,
-    SourceFailed,
     SourcePut,
     SourceRead,
     StoredListed,
     StoredVerified,
-    StoreFailed,
     VerifyStored,
 )
-from actors.redact import for_log
 from actors.runlog import RunLog
-from batchpod import advice, outcomes, termination
+from batchpod import advice, termination
 from batchpod.config import Config, arena_problem
 from batchpod.console import captured, logging_to
-from batchpod.crew import Crew, devices
 from batchpod.ending import Ending
-from batchpod.errors import Cause, Permanent, RunError, Stopped, Transient
-from batchpod.gpus import Gpus, Phase, Verdicts
-from batchpod.guard import Guard, Relief
+from batchpod.errors import Cause, Permanent, RunError, Transient
 from batchpod.inspection import Inspection
 from batchpod.ledger import State
-from batchpod.reporter import Reporter
-from batchpod.services import Service
-from batchpod.stream import Stream
+from batchpod.outcomes import Outcomes
+from batchpod.slots import Phase
+from batchpod.turning import Turning
 from batchpod.verdict import Tally, Verdict, after_verify, verdict_of
 from batchpod.workdir import Workdir
 from supervisor.clock import Clock
 from supervisor.events import Events
-from supervisor.loop import Ended, Happening, Loop, Said, Signalled, Stuck, Undying
+from supervisor.loop import Loop
 from supervisor.memory import Cgroup
-
-T = TypeVar("T")
-WATCH_S = 1.0
 
 
 def run(config: Config, environ: Mapping[str, str] | None = None) -> int:
@@ -71,47 +56,40 @@ def run(config: Config, environ: Mapping[str, str] | None = None) -> int:
         if problem is not None:
             raise Permanent("config", problem, Cause.CONFIG)
         workdir.claim()
+        return _run(config, dict(environ or os.environ), workdir)
     except RunError as e:
         verdict = verdict_of(e, "config")
         termination.write(config.termination_log_path, verdict)
         print(advice.failure(verdict), flush=True)
         return int(verdict.code)
+    finally:
+        workdir.release()
+
+
+def _run(config: Config, environ: Mapping[str, str], workdir: Workdir) -> int:
     runlog = RunLog(workdir.log)
     try:
         with captured(runlog) as (output, own, terminal):
             clock, events = Clock(), Events(lambda text: output.say(f"{time.strftime('%H:%M:%S')} {text}"))
-            with Loop(clock, events, output) as loop:
+            # Once the loop has ended the exit code is known, and a signal changes nothing.
+            with Loop(clock, events, output, handler_after=signal.SIG_IGN) as loop:
                 loop.add_source(own)
-                this = Run(config, dict(environ or os.environ), loop, workdir, terminal=terminal)
+                this = Run(config, environ, loop, workdir, terminal=terminal)
                 with logging_to(output.say, this.count_error), this.inspection.served():
                     return this.go()
     finally:
         runlog.close()
-        workdir.release()
 
 
-class Run:
+class Run(Turning):
+    """The stages, over the turns of turning.py."""
+
     def __init__(
         self, config: Config, environ: Mapping[str, str], loop: Loop, workdir: Workdir, *, terminal: bool
     ) -> None:
-        self.config, self.loop, self.workdir, self.terminal = config, loop, workdir, terminal
-        self.crew = Crew(config, environ, workdir, run_id=uuid.uuid4().hex)
-        self.fetcher = Service(loop, "fetcher", self.crew.fetcher, self._renew_fetcher)
-        self.uploader = Service(loop, "uploader", self.crew.uploader, self._renew_uploader)
-        self.stream = Stream(config, loop, self.fetcher, self.uploader, self.say)
-        verdicts = Verdicts(self.stream.fail, self.stream.run_alone, self.stream.run_again, self.stream.defer_blamed)
-        self.gpus = Gpus(loop, self.crew, devices(config.gpu_workers, environ), verdicts)
-        self.stream.gpus = self.gpus
-        self.reporter = Reporter(config, loop.clock, self.stream, self.uploader, self._write_finished)
+        super().__init__(config, environ, loop, workdir, self._write_finished, terminal=terminal)
         self.inspection = Inspection(self)
-        self.stopped_by = 0
-        self.ending = False
-        self._cgroup, self._guard = Cgroup(), Guard()
-        self._source_read = False
-        self._asked: Any = None
-        self._answer: Any = None
-        self._watched_at = 0.0
-        self._trouble: Exception | None = None
+        self._outcomes = Outcomes(self.stream, self.gpus, config.image_cache_bucket)
 
     # --------------------------------------------------------------------------------------------------- the stages
 
@@ -148,8 +126,8 @@ class Run:
         """The page list, from the manifest or the image list."""
         self._enter("setup")
         read = self.ask(self.fetcher, ReadSource(), SourceRead)
-        self._source_read = True
-        self.stream.begin(read.count)
+        self.source_read = True
+        self.stream.register.begin(read.count)
         note = f" (the first {read.count} of {read.total}, MAX_PAGES)" if read.total > read.count else ""
         self.say(f"[{self.config.volume_ref}] {read.count} pages in manifest{note}")
         if self.config.images:
@@ -180,7 +158,8 @@ class Run:
         self.reporter.stream_at = self.loop.clock.now()
         self.pump(lambda: self.stream.over)
         self.stream.stalls.stop(self.loop.clock.now())
-        self._image_cache_line()
+        if (line := self._outcomes.image_cache_line(self.config.volume_ref)) is not None:
+            self.say(line)
 
     def verify(self) -> None:
         """Nothing is believed that the store does not list."""
@@ -199,7 +178,7 @@ class Run:
                 failed={p.number: p.reason for p in ledger.each(State.FAILED)},
                 deferred={p.number: p.reason for p in ledger.each(State.DEFERRED)},
                 missing=missing,
-                text_lost=self.stream.text_lost,
+                text_lost=self.stream.register.text_lost,
                 last_attempt=self.config.last_attempt,
                 origin_down=self.stream.origin_down,
             )
@@ -208,7 +187,7 @@ class Run:
             error = Permanent if verdict.permanent else Transient
             raise error(verdict.stage, verdict.error, verdict.cause)
         for number, reason in verdict.failed.items():
-            self.stream.fail(number, reason)
+            self.stream.register.fail(number, reason)
 
     def publish(self) -> None:
         """The viewer manifest, the recipe and, last, the completion marker."""
@@ -221,205 +200,19 @@ class Run:
         self.reporter.stage = stage
         self.loop.events.note("stage", f"stage {stage}")
 
-    # ----------------------------------------------------------------------------------------------------- the loop
-
-    def pump(self, until: Any) -> None:
-        """Turn the loop until `until()` is true."""
-        while not until():
-            self.turn()
-
-    def turn(self) -> None:
-        """One turn: wait, take what has happened, hand out what can be handed out, look after everything once a second.
-
-        Raises:
-            RunError: the run cannot go on, or was told to stop.
-        """
-        for happening in self.loop.turn(min(0.2 if self.terminal else WATCH_S, self.inspection.soonest_s)):
-            try:
-                self._take(happening)
-            except RunError as e:
-                e.stage = e.stage or self.reporter.stage
-                self._trouble = self._trouble or e
-        if not self.ending:
-            self.stream.route()
-        if self.loop.clock.now() - self._watched_at >= WATCH_S:
-            self._watched_at = self.loop.clock.now()
-            self._watch()
-            self.inspection.publish()
-        self.inspection.tend()
-        self.reporter.tick()
-        self._show()
-        if not self.ending:
-            if self._trouble is not None:
-                raise self._trouble
-            if self.stopped_by:
-                raise Stopped(self.reporter.stage)
-
-    def _take(self, happening: Happening) -> None:
-        match happening:
-            case Said(child=child, message=message):
-                self._hear(child, message)
-            case Ended(child=child, exit=exit_):
-                self.inspection.note_exit(child, exit_)
-                if child is self.fetcher.child:
-                    counted = self.stream.fetcher_died()
-                    self.fetcher.ended(child, exit_, counted=counted)
-                elif child is self.uploader.child:
-                    self.stream.uploader_died()
-                    self.uploader.ended(child, exit_)
-                else:
-                    self.gpus.ended(child, exit_)
-            case Undying(child=child, state=state):
-                text = f"{child.name} (pid {child.pid}, state {state}) is not ended by SIGKILL within 30 s"
-                raise Transient("", text, Cause.UNKILLABLE)
-            case Stuck(child=child):
-                for service in (self.fetcher, self.uploader):
-                    if service.child is child:
-                        service.stuck()
-                        return
-                self.loop.dump_and_kill(child, "it has not taken a message for 60 s")
-            case Signalled(number=number):
-                self.stopped_by = self.stopped_by or number
-
-    def _hear(self, child: Any, message: Any) -> None:
-        if isinstance(message, ErrorLogged):
-            self.stream.counters.errors += message.count
-        elif child is self.fetcher.child:
-            if isinstance(message, SourceRead | SourceFailed):
-                self._answered(self.fetcher, message)
-            else:
-                self.stream.on_fetcher(message)
-        elif child is self.uploader.child:
-            if self.reporter.heard(message):
-                return
-            if isinstance(message, SourcePut | StoredListed | Cleared | StoredVerified | Published | StoreFailed):
-                self._answered(self.uploader, message)
-            else:
-                self.stream.on_uploader(message)
-        elif isinstance(message, Imported):
-            self.gpus.imported(child, message)
-        elif (slot := self.gpus.slot_of(child)) is not None:
-            match message:
-                case Loaded():
-                    self.gpus.loaded(slot, message)
-                    names = ", ".join(message.models)
-                    self.say(f"{slot.name} loaded {names} in {message.seconds:.1f} s, {message.capacity} pages at once")
-                case LoadFailed():
-                    self.gpus.load_failed(slot, message)
-                case Dying():
-                    self.gpus.dying(slot, message)
-                case _:
-                    self.stream.on_gpu(slot, message)
-
-    def _watch(self) -> None:
-        if self.ending:
-            return
-        self.fetcher.watch()
-        self.uploader.watch()
-        try:
-            self.gpus.watch()
-        except RunError as e:
-            self._trouble = self._trouble or e
-        relief = self._guard.judge(self._cgroup.read(), self.loop.clock.now())
-        if relief is not None:
-            self._relieve(relief)
-
-    def _relieve(self, relief: Relief) -> None:
-        """Give memory back, or end before the kernel does it."""
-        memory = self._cgroup.read()
-        share = f"{100 * memory.fraction:.0f} % of the memory limit" if memory else "the memory limit"
-        self.loop.events.note("memory", f"{share} is in use: {relief}")
-        match relief:
-            case Relief.DROP_STANDBY:
-                self.gpus.drop_standby("memory is short")
-            case Relief.SHRINK_LOOKAHEAD:
-                self.stream.lookahead_pages = max(4, self.stream.lookahead_pages // 4)
-            case Relief.RECYCLE_GPU:
-                for slot in self.gpus.slots:
-                    self.gpus.recycle(slot, "memory is short")
-            case Relief.END_RUN:
-                raise Transient("", f"{share} is in use", Cause.MEMORY)
-
-    def _show(self) -> None:
-        if self.terminal and (line := self.reporter.live_line()):
-            self.loop.output.live(line)
-        elif not self.terminal and (line := self.reporter.minute_line()):
-            self.say(line)
-
-    # ------------------------------------------------------------------------------------------ questions and answers
-
-    def ask(self, service: Service, request: object, answer: type[T]) -> T:
-        """Send a request and turn the loop until its answer is there (asked again if the actor dies meanwhile).
-
-        Raises:
-            Permanent, Transient: the actor says that it cannot be done.
-        """
-        self._asked, self._answer = (service, request, answer), None
-        service.send(request)
-        self.pump(lambda: self._answer is not None)
-        self._asked, got = None, self._answer
-        match got:
-            case SourceFailed(permanent=permanent, error=error):
-                raise (Permanent if permanent else Transient)(self.reporter.stage, error)
-            case StoreFailed(permanent=permanent, error=error):
-                cause = Cause.BUCKET if permanent else Cause.UNKNOWN
-                error = f"bucket {self.config.s3_bucket}: {error}"
-                raise (Permanent if permanent else Transient)(self.reporter.stage, error, cause)
-        assert isinstance(got, answer)
-        return got
-
-    def _answered(self, service: Service, message: Any) -> None:
-        """Take an answer, if it is to what was asked last (a restarted actor may answer twice)."""
-        if self._asked is None or self._asked[0] is not service:
-            return
-        _, request, answer = self._asked
-        refused = isinstance(message, StoreFailed) and message.operation == type(request).__name__
-        if refused or isinstance(message, answer | SourceFailed):
-            self._answer = message
-
-    def _renew_fetcher(self) -> None:
-        """A new fetcher reads the page list from its file, if it was written."""
-        if self._source_read:
-            self.fetcher.send(ReadSource(reuse=True))
-        elif self._asked is not None and self._asked[0] is self.fetcher:
-            self.fetcher.send(self._asked[1])
-
-    def _renew_uploader(self) -> None:
-        self.reporter.uploader_renewed()
-        if self._asked is not None and self._asked[0] is self.uploader:
-            self.uploader.send(self._asked[1])
-        self.stream.uploads_again()
-
     # -------------------------------------------------------------------------------------------------- small things
 
-    def say(self, text: str) -> None:
-        """One line of the run log, redacted where it is written."""
-        self.loop.output.say(for_log(text))
-
-    def count_error(self) -> None:
-        self.stream.counters.errors += 1
-
-    def _facts(self) -> dict[str, Any]:
-        wall_s = self.loop.clock.now() - self.reporter.started_at
-        return outcomes.run_facts(self.stream, self.gpus, wall_s, self.config.image_cache_bucket)
+    def _wall_s(self) -> float:
+        return self.loop.clock.now() - self.reporter.started_at
 
     def _write_outcomes(self, *states: State) -> str:
-        outcomes.write(self.workdir.outcomes, self.stream.ledger, self._facts(), *states)
-        return self.workdir.outcomes
+        return self._outcomes.write(self.workdir.outcomes, self._wall_s(), *states)
 
     def _write_finished(self) -> str:
-        path = self.workdir.path("interim.json")
-        outcomes.write(path, self.stream.ledger, self._facts(), State.OK, State.SKIPPED)
-        return path
-
-    def _image_cache_line(self) -> None:
-        c, bucket = self.stream.counters, self.config.image_cache_bucket
-        if bucket:
-            text = f"{c.cache_hits} hits, {c.cache_misses} misses, {c.cache_stored} stored"
-            self.say(f"[{self.config.volume_ref}] image cache {bucket}: {text}")
+        return self._outcomes.write(self.workdir.path("interim.json"), self._wall_s(), State.OK, State.SKIPPED)
 
     def completed(self) -> str:
         """The last line of a run that went well."""
-        ledger, wall_s = self.stream.ledger, self.loop.clock.now() - self.reporter.started_at
+        ledger = self.stream.ledger
         processed = len(ledger) - ledger.count(State.SKIPPED)
-        return advice.complete(self.config.volume_ref, len(ledger), processed, wall_s, self.config.viewer_url)
+        return advice.complete(self.config.volume_ref, len(ledger), processed, self._wall_s(), self.config.viewer_url)

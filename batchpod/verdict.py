@@ -73,14 +73,15 @@ class Tally:
 
 
 def verdict_of(error: BaseException, stage: str) -> Verdict:
-    """The verdict of an exception that ended the run in `stage`; what is not classified is transient."""
+    """The verdict of an exception that ended the run in `stage` (unless it knows better); what is not classified is
+    transient."""
     match error:
         case Stopped():
-            return Verdict(ExitCode.SIGTERM, error.stage, error.error, error.cause)
+            return Verdict(ExitCode.SIGTERM, error.stage or stage, error.error, error.cause)
         case Permanent():
-            return Verdict(ExitCode.PERMANENT, error.stage, error.error, error.cause)
+            return Verdict(ExitCode.PERMANENT, error.stage or stage, error.error, error.cause)
         case RunError():
-            return Verdict(ExitCode.TRANSIENT, error.stage, error.error, error.cause)
+            return Verdict(ExitCode.TRANSIENT, error.stage or stage, error.error, error.cause)
         case _:
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             return Verdict(ExitCode.TRANSIENT, stage, text, Cause.UNEXPECTED)

@@ -48,12 +48,19 @@ def run(environ: Mapping[str, str]) -> int:
 
 def _appears(marker: Path, within_s: float) -> bool:
     end_at = time.monotonic() + within_s
-    while not marker.exists():
+    said = ""
+    while True:
+        try:
+            if marker.exists():
+                return True
+        except OSError as e:  # A cache volume may be unwell for a while.
+            if said != str(e):
+                said = str(e)
+                print(f"the warm-up marker cannot be looked for: {said}", file=sys.stderr, flush=True)
         left_s = end_at - time.monotonic()
         if left_s <= 0:
             return False
         time.sleep(min(POLL_S, left_s))
-    return True
 
 
 def _stop(_number: int, _frame: object) -> None:

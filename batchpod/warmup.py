@@ -115,7 +115,7 @@ def _checked(environ: Mapping[str, str]) -> dict[str, Any]:
     if offline.strip().lower() not in ONLINE:
         problems.append(f"HF_HUB_OFFLINE={shown(offline)}: a warm-up downloads; expected unset, 0, false, no or off")
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(problems, STAGE)
     return values
 
 

@@ -34,10 +34,10 @@ class Events:
         self._say = say
         self._ring: deque[Event] = deque(maxlen=RING)
         self._number = 0
-        self.quiet = False
-        """Set once the last line is said: events are still kept, but not said any more."""
 
-    def note(self, kind: str, text: str, *, actor: str = "", incarnation: int = 0, task: str = "", quiet: bool = False) -> None:
+    def note(
+        self, kind: str, text: str, *, actor: str = "", incarnation: int = 0, task: str = "", quiet: bool = False
+    ) -> None:
         """Add one event; unless `quiet`, one line says it too.
 
         `kind` is one word of a closed vocabulary: spawn, beat-late, dump, kill, exit, requeue, promote, blame, pause,
@@ -45,7 +45,7 @@ class Events:
         """
         self._number += 1
         self._ring.append(Event(self._number, time.time(), kind, actor, incarnation, task, text))
-        if not quiet and not self.quiet:
+        if not quiet:
             who = f"{actor}#{incarnation} " if incarnation else f"{actor} " if actor else ""
             self._say(f"{who}{text}")
 

@@ -46,33 +46,35 @@ class Act(StrEnum):
 class Step:
     state: Life
     act: Act | None
-    within_s: float | None
 
+
+WITHIN_S: dict[Life, float] = {Life.DUMPING: DUMP_S, Life.KILLING: UNDYING_S}
+"""How long a state may last; one that is not here has no limit, or one that the caller sets."""
 
 TABLE: dict[tuple[Life, Cue], Step] = {
-    (Life.RUNNING, Cue.STOP): Step(Life.STOPPING, Act.ASK, None),
-    (Life.RUNNING, Cue.DUMP): Step(Life.DUMPING, Act.DUMP, DUMP_S),
-    (Life.RUNNING, Cue.KILL): Step(Life.KILLING, Act.KILL, UNDYING_S),
-    (Life.RUNNING, Cue.DIED): Step(Life.GONE, Act.REAP, None),
-    (Life.STOPPING, Cue.STOP): Step(Life.STOPPING, None, None),
-    (Life.STOPPING, Cue.DUMP): Step(Life.DUMPING, Act.DUMP, DUMP_S),
-    (Life.STOPPING, Cue.KILL): Step(Life.KILLING, Act.KILL, UNDYING_S),
-    (Life.STOPPING, Cue.TIME_UP): Step(Life.KILLING, Act.KILL, UNDYING_S),
-    (Life.STOPPING, Cue.DIED): Step(Life.GONE, Act.REAP, None),
-    (Life.DUMPING, Cue.STOP): Step(Life.DUMPING, None, DUMP_S),
-    (Life.DUMPING, Cue.DUMP): Step(Life.DUMPING, None, DUMP_S),
-    (Life.DUMPING, Cue.KILL): Step(Life.KILLING, Act.KILL, UNDYING_S),
-    (Life.DUMPING, Cue.TIME_UP): Step(Life.KILLING, Act.KILL, UNDYING_S),
-    (Life.DUMPING, Cue.DIED): Step(Life.GONE, Act.REAP, None),
-    (Life.KILLING, Cue.STOP): Step(Life.KILLING, None, UNDYING_S),
-    (Life.KILLING, Cue.DUMP): Step(Life.KILLING, None, UNDYING_S),
-    (Life.KILLING, Cue.KILL): Step(Life.KILLING, None, UNDYING_S),
-    (Life.KILLING, Cue.TIME_UP): Step(Life.UNDYING, Act.REPORT, None),
-    (Life.KILLING, Cue.DIED): Step(Life.GONE, Act.REAP, None),
-    (Life.UNDYING, Cue.STOP): Step(Life.UNDYING, None, None),
-    (Life.UNDYING, Cue.DUMP): Step(Life.UNDYING, None, None),
-    (Life.UNDYING, Cue.KILL): Step(Life.UNDYING, None, None),
-    (Life.UNDYING, Cue.DIED): Step(Life.GONE, Act.REAP, None),
+    (Life.RUNNING, Cue.STOP): Step(Life.STOPPING, Act.ASK),
+    (Life.RUNNING, Cue.DUMP): Step(Life.DUMPING, Act.DUMP),
+    (Life.RUNNING, Cue.KILL): Step(Life.KILLING, Act.KILL),
+    (Life.RUNNING, Cue.DIED): Step(Life.GONE, Act.REAP),
+    (Life.STOPPING, Cue.STOP): Step(Life.STOPPING, None),
+    (Life.STOPPING, Cue.DUMP): Step(Life.DUMPING, Act.DUMP),
+    (Life.STOPPING, Cue.KILL): Step(Life.KILLING, Act.KILL),
+    (Life.STOPPING, Cue.TIME_UP): Step(Life.KILLING, Act.KILL),
+    (Life.STOPPING, Cue.DIED): Step(Life.GONE, Act.REAP),
+    (Life.DUMPING, Cue.STOP): Step(Life.DUMPING, None),
+    (Life.DUMPING, Cue.DUMP): Step(Life.DUMPING, None),
+    (Life.DUMPING, Cue.KILL): Step(Life.KILLING, Act.KILL),
+    (Life.DUMPING, Cue.TIME_UP): Step(Life.KILLING, Act.KILL),
+    (Life.DUMPING, Cue.DIED): Step(Life.GONE, Act.REAP),
+    (Life.KILLING, Cue.STOP): Step(Life.KILLING, None),
+    (Life.KILLING, Cue.DUMP): Step(Life.KILLING, None),
+    (Life.KILLING, Cue.KILL): Step(Life.KILLING, None),
+    (Life.KILLING, Cue.TIME_UP): Step(Life.UNDYING, Act.REPORT),
+    (Life.KILLING, Cue.DIED): Step(Life.GONE, Act.REAP),
+    (Life.UNDYING, Cue.STOP): Step(Life.UNDYING, None),
+    (Life.UNDYING, Cue.DUMP): Step(Life.UNDYING, None),
+    (Life.UNDYING, Cue.KILL): Step(Life.UNDYING, None),
+    (Life.UNDYING, Cue.DIED): Step(Life.GONE, Act.REAP),
 }
 
 
@@ -81,7 +83,7 @@ class LifecycleError(Exception):
 
 
 def step(state: Life, cue: Cue, history: tuple[str, ...] = ()) -> Step:
-    """The next state, what to do, and how long that state may last (None: no limit, or set by the caller).
+    """The next state and what to do.
 
     Raises:
         LifecycleError: the pair is not in the table; the message holds the last transitions.

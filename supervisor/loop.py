@@ -10,6 +10,7 @@ import contextlib
 import os
 import selectors
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from supervisor.events import Events
 from supervisor.lifecycle import Act, Cue, Life
 from supervisor.memory import kernel_state
 from supervisor.output import Output, Source
-from supervisor.process import Exit, Incarnation, Plan
+from supervisor.process import Exit, Incarnation, Plan, disown
 from supervisor.wire import FrameError
 
 TURN_S = 1.0
@@ -69,16 +70,21 @@ Happening = Said | Ended | Undying | Stuck | Signalled
 
 
 class Loop:
-    """Owns every child process and the selector. Use as a context manager: leaving it kills what is left."""
+    """Owns every child process and the selector. Use as a context manager: leaving it kills what is left.
 
-    def __init__(self, clock: Clock, events: Events, output: Output) -> None:
+    `handler_after` is what SIGTERM, SIGINT and SIGHUP meet once it is left; by default what they met before.
+    """
+
+    def __init__(
+        self, clock: Clock, events: Events, output: Output, handler_after: signal.Handlers | None = None
+    ) -> None:
+        self._handler_after = handler_after
         self.clock, self.events, self.output = clock, events, output
         self.children: list[Incarnation] = []
         self._numbers: dict[str, int] = {}
         self._selector = selectors.DefaultSelector()
         self._happenings: list[Happening] = []
         self._stuck: set[int] = set()
-        self._slept_until = clock.now() + TURN_S
         self._turned_at = clock.now()
         self.slowest_turn_s = 0.0
         self._sources: list[Source] = []
@@ -96,7 +102,7 @@ class Loop:
         self.kill_all()
         signal.set_wakeup_fd(self._old_wakeup)
         for number, handler in self._old_handlers.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler if self._handler_after is None else self._handler_after)
         self._selector.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
@@ -130,7 +136,10 @@ class Loop:
 
         Raises:
             OSError: no process or no descriptor can be had.
+            RuntimeError: this is not the main thread; the child would die with the thread that starts it.
         """
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("a child is started from the main thread only")
         number = self._numbers[plan.name] = self._numbers.get(plan.name, 0) + 1
         child = Incarnation(plan, number, self.clock)
         self.children.append(child)
@@ -170,6 +179,7 @@ class Loop:
             if child.process.exitcode is None:
                 self.output.say(f"{child.name}#{child.number} (pid {child.pid}) does not die")
                 self.children.remove(child)
+                disown(child.process)
                 continue
             self._bury(child)
         self._happenings.clear()
@@ -178,11 +188,13 @@ class Loop:
 
     def turn(self, most_s: float = TURN_S) -> list[Happening]:
         """Wait at most `most_s` (never more than a second), and return what has happened, in order."""
-        self._note_lateness()
+        self._note_lateness(self.clock.now() - self._turned_at)
         wait_s = 0.0 if self._happenings else min(most_s, TURN_S, self._soonest())
-        self._slept_until = self.clock.now() + wait_s
+        slept_until = self.clock.now() + wait_s
         ready = self._selector.select(wait_s)
         self._turned_at = self.clock.now()
+        # Before anything is judged by its age: a pause that is noted a turn later blames somebody first.
+        self._note_pause(self._turned_at - slept_until)
         for key, _ in ready:
             if key.fd in self._selector.get_map():
                 key.data()
@@ -192,16 +204,17 @@ class Loop:
         happenings, self._happenings = self._happenings, []
         return happenings
 
-    def _note_lateness(self) -> None:
-        now = self.clock.now()
-        busy_s, late_s = now - self._turned_at, self._turned_at - self._slept_until
-        gap_s = max(busy_s, late_s)
+    def _note_lateness(self, busy_s: float) -> None:
         self.slowest_turn_s = max(self.slowest_turn_s, busy_s)
-        if gap_s > PAUSE_S:
-            self.clock.note_pause(gap_s)
-            self.events.note("pause", f"the machine stood still for {gap_s:.1f} s; every deadline moves by that")
-        elif busy_s > SLOW_TURN_S:
+        if not self._note_pause(busy_s) and busy_s > SLOW_TURN_S:
             self.events.note("slow-turn", f"a turn of the loop took {busy_s:.2f} s", quiet=True)
+
+    def _note_pause(self, gap_s: float) -> bool:
+        if gap_s <= PAUSE_S:
+            return False
+        self.clock.note_pause(gap_s)
+        self.events.note("pause", f"the machine stood still for {gap_s:.1f} s; every deadline moves by that")
+        return True
 
     def _soonest(self) -> float:
         if any(c.outgoing.depth and not c.outgoing.closed for c in self.children):
@@ -213,11 +226,14 @@ class Loop:
     def _tend(self, child: Incarnation) -> None:
         child.outgoing.flush()
         if child.time_up():
-            was = child.life
+            was, state = child.life, kernel_state(child.pid)
             if child.cue(Cue.TIME_UP) is Act.REPORT:
-                self._happenings.append(Undying(child, kernel_state(child.pid)))
-            elif was is Life.STOPPING:
-                self.events.note("kill", "did not stop in time, killed", actor=child.name, incarnation=child.number)
+                self._happenings.append(Undying(child, state))
+            elif was in (Life.STOPPING, Life.DUMPING):
+                why = "it did not stop in time" if was is Life.STOPPING else child.asked
+                self.events.note(
+                    "kill", f"is killed in kernel state {state}: {why}", actor=child.name, incarnation=child.number
+                )
         if child.outgoing.stuck_s() > INBOX_STUCK_S and child.life is Life.RUNNING and child.pid not in self._stuck:
             self._stuck.add(child.pid)
             self._happenings.append(Stuck(child))

@@ -109,10 +109,17 @@ class Output:
         self.stdout, self._record = stdout, record
         self.own = deque[str](maxlen=TAIL_LINES)
         self.own_seen = 0
-        self._live = False
+        self._live = self._said_last = False
+
+    def say_last(self, line: str) -> None:
+        """The last line of the supervising process's own: what it says afterwards is dropped."""
+        self.say(line)
+        self._said_last = True
 
     def say(self, line: str) -> None:
         """One line of the supervising process's own."""
+        if self._said_last:
+            return
         self.own.append(line)
         self.own_seen += 1
         self.emit(line.encode("utf-8", "backslashreplace") + b"\n")

@@ -15,12 +15,13 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess, _children  # type: ignore[attr-defined]
 from typing import Any
 
 from supervisor import marks as progress
 from supervisor.child import DUMP_SIGNAL, Birth, Passed, main
 from supervisor.clock import Clock
-from supervisor.lifecycle import Act, Cue, Life, step
+from supervisor.lifecycle import WITHIN_S, Act, Cue, Life, step
 from supervisor.output import Source
 from supervisor.queues import Incoming, Outgoing
 from supervisor.wire import Codec
@@ -63,6 +64,11 @@ class Exit:
         if self.signal_name:
             return f"killed by signal {signal.Signals[self.signal_name].value} ({self.signal_name})"
         return f"ended with exit status {self.code}"
+
+    @property
+    def sentence(self) -> str:
+        """The same with its subject: `it was killed by …`, `it ended with …`."""
+        return f"it was {self.text}" if self.signal_name else f"it {self.text}"
 
 
 class Incarnation:
@@ -127,7 +133,7 @@ class Incarnation:
         if taken.state is not self.life:
             self.history.append(f"{self.life} -> {taken.state} ({cue}{': ' + reason if reason else ''})")
             self.life, self._since = taken.state, self._clock.now()
-            self._within_s = within_s if taken.within_s is None else taken.within_s
+            self._within_s = WITHIN_S.get(taken.state, within_s)
             self.asked = self.asked or reason
         if taken.act is Act.DUMP:
             self._dumped = True
@@ -148,6 +154,11 @@ class Incarnation:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return True
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs and nobody has asked it to end."""
+        return self.life is Life.RUNNING and not self.has_died()
 
     def kill_group(self) -> None:
         """SIGKILL to the process and to everything it started."""
@@ -212,6 +223,11 @@ class Incarnation:
     @property
     def uptime_s(self) -> float:
         return self._clock.now() - self.started_at
+
+
+def disown(process: BaseProcess) -> None:
+    """Let this program end without the process: `multiprocessing` would wait for it at exit, for ever."""
+    _children.discard(process)
 
 
 def thread_stack(stacks: str, thread: int, frames: int = 6) -> str:

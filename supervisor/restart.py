@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+FIRST_WAIT_S = 1.0
+
 
 class RestartLimit:
     """At most `count` restarts in any `window_s` seconds."""
@@ -32,7 +34,7 @@ class BackOff:
     def failed(self) -> float:
         """Count a failure; the seconds to wait before the next try."""
         self.failures += 1
-        return min(self.longest_s, 2.0 ** (self.failures - 1))
+        return min(self.longest_s, FIRST_WAIT_S * 2.0 ** (self.failures - 1))
 
     def succeeded(self) -> None:
         self.failures = 0

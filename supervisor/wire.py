@@ -67,23 +67,25 @@ class Codec:
 
 
 class FrameBuffer:
-    """Cuts a byte stream into payloads; what is incomplete stays until more bytes come."""
+    """Cuts a byte stream into payloads; what is incomplete stays until more bytes come. A payload over `limit_bytes` is
+    refused by its header, before its body is taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+        self._limit_bytes = limit_bytes
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
         """The payloads completed by `data`.
 
         Raises:
-            FrameError: a header announces more than MAX_PAYLOAD_BYTES.
+            FrameError: a header announces more than the limit; nothing after it can be read.
         """
         self._bytes += data
         payloads = []
         while len(self._bytes) >= HEADER.size:
             (length,) = HEADER.unpack_from(self._bytes)
-            if length > MAX_PAYLOAD_BYTES:
-                raise FrameError(f"a frame announces {length} bytes; a message may have {MAX_PAYLOAD_BYTES}")
+            if length > self._limit_bytes:
+                raise FrameError(f"a frame announces {length} bytes; a message may have {self._limit_bytes}")
             if len(self._bytes) < HEADER.size + length:
                 break
             payloads.append(bytes(self._bytes[HEADER.size : HEADER.size + length]))

@@ -93,7 +93,8 @@ def debugged(
         finally:
             if running.process.poll() is None:
                 running.kill()
-            running.end()
+            log = running.end().log
+            assert "the run goes on:\nTraceback" not in log, log
             # A killed run leaves its socket to the next one, which there is none of here.
             (volume.workdir / "supervisor.sock").unlink(missing_ok=True)
 

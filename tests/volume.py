@@ -25,6 +25,7 @@ from tests.gpu_process import DOUBLE, ROOT
 from tools.origin import Origin
 
 LIMIT_S = 120.0
+ACTOR = re.compile(r"^\S+ ([\w-]+)#\d+ (?:started, pid (\d+)|the standby \(pid (\d+)\))", re.MULTILINE)
 GPU_DEATH = re.compile(r"gpu-\d#\d+ (?:killed by|ended with)")
 
 
@@ -44,10 +45,16 @@ def steps(faults: dict[str, str] | None = None, **reader: Any) -> list[dict[str,
     """Regions, lines, text, by scripted models; `faults` and the other settings are the reader's."""
     settings = {"model": "test/reader", "faults": faults or {}, **reader}
     return [
-        {"step": "Segmentation", "settings": {"model": "ScriptedSegmenter", "model_settings": {"model": "test/regions"}}},
         {
             "step": "Segmentation",
-            "settings": {"model": "ScriptedSegmenter", "model_settings": {"model": "test/lines", "rows": 3, "label": "line"}},
+            "settings": {"model": "ScriptedSegmenter", "model_settings": {"model": "test/regions"}},
+        },
+        {
+            "step": "Segmentation",
+            "settings": {
+                "model": "ScriptedSegmenter",
+                "model_settings": {"model": "test/lines", "rows": 3, "label": "line"},
+            },
         },
         {
             "step": "TextRecognition",
@@ -101,9 +108,9 @@ class Running:
         return wait_for(lambda: re.search(pattern, self.log, re.MULTILINE), f"{pattern!r} in the log", limit_s, self)
 
     def children(self, name: str) -> list[int]:
-        """The pids of the live actors whose name begins so, oldest first."""
-        pids = re.findall(rf"^\S+ ({name}\S*)#\d+ started, pid (\d+)", self.log, re.MULTILINE)
-        return [int(pid) for _, pid in pids if psutil.pid_exists(int(pid))]
+        """The pids of the live actors whose name begins so, oldest first; a promoted standby has its new name."""
+        names = {int(pid or other): actor for actor, pid, other in ACTOR.findall(self.log)}
+        return [pid for pid, actor in names.items() if actor.startswith(name) and psutil.pid_exists(pid)]
 
     def end(self, limit_s: float = LIMIT_S) -> Ended:
         """Wait for the end; a run that outlasts the limit is killed and fails the test."""
@@ -157,6 +164,7 @@ class Volume:
     htrflow: Path | None = DOUBLE
     environ: dict[str, str] = field(default_factory=dict)
     runs: list[Running] = field(default_factory=list)
+    launcher: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.workdir = self.tmp / "work"
@@ -195,9 +203,11 @@ class Volume:
             **more,
         }
 
-    def start(self, **more: str) -> Running:
+    def start(self, *hurry: str, **more: str) -> Running:
+        """Start a run with these variables; `hurry` shortens limits that have no variable (tests/hurried.py)."""
         self.termination.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "batchpod", "run"]
+        module = ("tests.hurried", *hurry) if hurry else ("batchpod",)
+        command = [*self.launcher, sys.executable, "-m", *module, "run"]
         self.runs.append(Running(command, self.environment(**more), self.termination))
         return self.runs[-1]
 

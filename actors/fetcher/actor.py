@@ -184,14 +184,17 @@ class Fetcher:
     # --- pages
 
     async def _read_source(self, reuse: bool) -> None:
+        named = self._spec.cache_bucket
+        if named is not None and named != self._spec.results_bucket:
+            self._cache = ImageCache(self._spec, named)  # Its client is made while the manifest is on its way.
         try:
             source = await read_source(self._client, self._spec, reuse=reuse)
         except SourceLost as e:
             self._channel.send(SourceFailed(e.permanent, bounded(str(e))))
             return
-        bucket = usable_bucket(self._spec, len(source.pages))
-        if bucket is not None:
-            self._cache = ImageCache(self._spec, bucket)
+        if usable_bucket(self._spec, len(source.pages)) is None and self._cache is not None:
+            self._cache.close()
+            self._cache = None
         if not self._source.done():
             self._source.set_result(source)
         self._channel.send(SourceRead(len(source.pages), source.total))

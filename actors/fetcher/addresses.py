@@ -74,10 +74,10 @@ def check_literal(host: str, *, allow_private: bool) -> None:
 class GuardedResolver(AbstractResolver):
     """Resolves names for aiohttp and leaves out every address that must not be asked.
 
-    `trusted` hosts (the environment's proxies) are not checked.
+    `trusted` hosts and ports (the environment's proxies) are not checked.
     """
 
-    def __init__(self, *, allow_private: bool, trusted: frozenset[str]) -> None:
+    def __init__(self, *, allow_private: bool, trusted: frozenset[tuple[str, int]]) -> None:
         self._allow_private, self._trusted = allow_private, trusted
 
     async def resolve(
@@ -96,7 +96,7 @@ class GuardedResolver(AbstractResolver):
         why: str | None = None
         for kind, _, protocol, _, place in found:
             address = ipaddress.ip_address(str(place[0]).partition("%")[0])
-            refused = None if host in self._trusted else refusal(address, allow_private=self._allow_private)
+            refused = None if (host, port) in self._trusted else refusal(address, allow_private=self._allow_private)
             if refused is None:
                 results.append(
                     ResolveResult(

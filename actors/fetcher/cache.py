@@ -40,12 +40,12 @@ def usable_bucket(spec: FetcherSpec, pages: int) -> str | None:
 
 
 class ImageCache:
-    """Reads and stores images by page. Its calls run in threads of its own."""
+    """Reads and stores images by page. Its calls run in threads of its own; the client is made from the start."""
 
     def __init__(self, spec: FetcherSpec, bucket: str) -> None:
         self._spec, self._bucket = spec, bucket
         self._threads = ThreadPoolExecutor(spec.download_concurrency, thread_name_prefix="cache")
-        self._client: asyncio.Future[Any] | None = None
+        self._client = asyncio.get_running_loop().run_in_executor(self._threads, _client, spec)
         self._off = False
         self._said_denied = False
         self._troubles = 0
@@ -69,10 +69,11 @@ class ImageCache:
         return f"{self._spec.volume}/{self._spec.volume}_{page:05d}.jpg"
 
     async def _call(self, work: Any, page: int, *arguments: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        if self._client is None:
-            self._client = asyncio.ensure_future(loop.run_in_executor(self._threads, _client, self._spec))
         client = await asyncio.shield(self._client)
+        if isinstance(client, Exception):
+            self._give_up(client)
+            return None
+        loop = asyncio.get_running_loop()
         result, trouble = await loop.run_in_executor(self._threads, _tried, work, client, page, *arguments)
         if trouble is None:
             self._troubles = 0
@@ -107,6 +108,10 @@ class ImageCache:
             return
         self._troubles += 1
         if code in _HOPELESS or _is_settled(trouble) or self._troubles >= _PASSING_TROUBLES:
+            self._give_up(trouble)
+
+    def _give_up(self, trouble: Exception) -> None:
+        if not self._off:
             self._off = True
             log.warning("image cache %s: off for the rest of the run: %s", self._bucket, _said(trouble))
 
@@ -138,10 +143,15 @@ def _is_settled(error: Exception) -> bool:
 
 
 def _client(spec: FetcherSpec) -> Any:
-    """A client for the cache. Short waits: the origin is there if it does not answer."""
+    """A client for the cache, or why there is none. Short waits: the origin is there if it does not answer."""
+    from botocore.exceptions import BotoCoreError
+
     from actors import s3
 
-    return s3.client(
-        spec.s3_endpoint, verify_tls=spec.s3_verify_tls, connections=spec.download_concurrency,
-        connect_s=5, read_s=20, attempts=2,
-    )  # fmt: skip
+    try:
+        return s3.client(
+            spec.s3_endpoint, verify_tls=spec.s3_verify_tls, connections=spec.download_concurrency,
+            connect_s=5, read_s=10, attempts=2,
+        )  # fmt: skip
+    except (BotoCoreError, ValueError, OSError) as e:  # A credentials file or an endpoint that cannot be read.
+        return e

@@ -164,7 +164,9 @@ class Downloads:
             Crowded: it is too large for the room that is left.
         """
         if sizes.url is None:
-            await self._informed(number, sizes, started)
+            await informed(
+                sizes, lambda info_url: self._asked(number, info_url, INFO_MOST_BYTES, _ignored, started)
+            )
         url = sizes.url
         assert url is not None
 
@@ -178,26 +180,6 @@ class Downloads:
             e.wire_bytes = fetched.wire_bytes
             raise
         return fetched, header
-
-    async def _informed(self, number: int, sizes: Sizes, started: Callable[[], None]) -> None:
-        """Read info.json; where it cannot be had, the next URL is asked, or the page judged by the last answer.
-
-        Raises:
-            FetchError: that answer, or a passing trouble with info.json itself.
-        """
-        assert sizes.info_url is not None
-        info: bytes | None = None
-        refusal: FetchError | None = None
-        try:
-            info = bytes((await self._asked(number, sizes.info_url, INFO_MOST_BYTES, _ignored, started)).data)
-        except Denied as e:
-            refusal = e
-        except Answered as e:
-            if e.transient:
-                raise
-            refusal = e
-        if not sizes.informed(info):
-            raise sizes.last or refusal or Denied(f"{for_log(sizes.info_url)} lists no size")
 
     async def _asked(
         self, number: int, url: str, most_bytes: int, arrived: Callable[[int], None], started: Callable[[], None]
@@ -215,6 +197,27 @@ class Downloads:
                 raise
             self._pacing.good(turn)
             return fetched
+
+
+async def informed(sizes: Sizes, ask: Callable[[str], Awaitable[Fetched]]) -> None:
+    """Read info.json; where it cannot be had, the next URL is to be asked, or the page judged by the last answer.
+
+    Raises:
+        FetchError: that answer, or a passing trouble with info.json itself.
+    """
+    assert sizes.info_url is not None
+    info: bytes | None = None
+    refusal: FetchError | None = None
+    try:
+        info = bytes((await ask(sizes.info_url)).data)
+    except Denied as e:
+        refusal = e
+    except Answered as e:
+        if e.transient:
+            raise
+        refusal = e
+    if not sizes.informed(info):
+        raise sizes.last or refusal or Denied(f"{for_log(sizes.info_url)} lists no size")
 
 
 def wait_s(attempts: int, retry_after_s: float | None) -> float:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
+import os
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from typing import Self
 import aiohttp
 from yarl import URL
 
-from actors.fetcher.addresses import AddressRefused, GuardedResolver, check_literal
+from actors.fetcher.addresses import AddressRefused, GuardedResolver, check_literal, literal
 from actors.fetcher.bodies import Body, encoding_of
 from actors.fetcher.errors import Answered, Denied, FetchError, Misdirected, TooLarge, Unavailable
 from actors.fetcher.urls import Target, parse
@@ -52,7 +54,7 @@ class Client:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        trusted = frozenset(proxy.host for proxy in self._proxies.values())
+        trusted = frozenset((proxy.host, proxy.port) for proxy in self._proxies.values())
         resolver = GuardedResolver(allow_private=self._allow_private, trusted=trusted)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, resolver=resolver, ttl_dns_cache=60),
@@ -108,31 +110,44 @@ class Client:
         headers = dict(self._headers)
         if target.authorization is not None:
             headers["Authorization"] = target.authorization
-        proxy, proxy_authorization = self._proxy(target)
-        for_proxy = {"Proxy-Authorization": proxy_authorization} if proxy_authorization else {}
-        if target.scheme == "http":  # The proxy reads the request itself; for https only the CONNECT before it.
-            headers |= for_proxy
+        proxy = self._proxy(target)
+        for_proxy = {"User-Agent": self._headers["User-Agent"]}
+        if proxy is not None and proxy.authorization is not None:
+            for_proxy["Proxy-Authorization"] = proxy.authorization
+        if proxy is not None and target.scheme == "http":
+            headers |= for_proxy  # The proxy reads the request itself; for https only the CONNECT before it.
         try:
             async with self._session.get(
-                URL(target.url, encoded=True),
+                _as_it_is(target),
                 headers=headers,
                 allow_redirects=False,
-                proxy=proxy,
-                proxy_headers=for_proxy,
+                proxy=None if proxy is None else _as_it_is(proxy),
+                proxy_headers=None if proxy is None else for_proxy,
             ) as response:
                 yield response
         except aiohttp.ClientConnectorDNSError as e:
             if isinstance(e.os_error, AddressRefused):
                 raise Denied(str(e.os_error)) from e
-            raise Unavailable(f"{target.host} cannot be resolved ({e.os_error.strerror or e.os_error})") from e
+            raise Unavailable(f"{e.host} cannot be resolved ({e.os_error.strerror or e.os_error})") from e
+        except aiohttp.ClientConnectorCertificateError as e:
+            raise Unavailable(_untrusted(e, target)) from e
+        except aiohttp.ClientConnectorSSLError as e:
+            raise Unavailable(f"{target.host}:{target.port} does not speak TLS as it should: {e.os_error}") from e
+        except (aiohttp.ClientHttpProxyError, aiohttp.ClientProxyConnectionError) as e:
+            raise Unavailable(_by_proxy(e, proxy, target)) from e
+        except aiohttp.ClientConnectorError as e:
+            raise Unavailable(f"{target.host}:{target.port} cannot be reached: {_os_reason(e)}") from e
         except (aiohttp.ServerTimeoutError, aiohttp.ConnectionTimeoutError) as e:
-            raise Unavailable(_timed_out(e, target)) from e
+            raise Unavailable(_timed_out(e, target, proxy or target)) from e
         except aiohttp.InvalidURL as e:
             raise Denied(f"{for_log(target.url)} is not a URL that can be asked") from e
         except aiohttp.ClientPayloadError as e:
             raise Unavailable(
                 f"a short body from {for_log(target.url)}: the connection ended before it was whole"
             ) from e
+        except aiohttp.ClientResponseError as e:
+            fault = e.message.strip().partition("\n")[0].rstrip(":")
+            raise Unavailable(f"{for_log(target.url)}: the server does not speak HTTP as it should ({fault})") from e
         except (aiohttp.ClientError, OSError) as e:
             raise Unavailable(f"{for_log(target.url)}: {for_log(str(e) or type(e).__name__)}") from e
 
@@ -142,7 +157,10 @@ class Client:
         shown = for_log(target.url)
         if not 200 <= response.status < 300:
             raise Answered(response.status, shown, retry_after_s(response.headers.get("Retry-After")))
-        encoding = encoding_of(response.headers.get("Content-Encoding", ""))
+        try:
+            encoding = encoding_of(response.headers.get("Content-Encoding", ""))
+        except Denied as e:
+            raise Denied(f"{shown}: {e}") from e
         announced = response.content_length or 0
         if announced > most_bytes and encoding == "identity":
             raise TooLarge(f"{shown} has {announced} bytes, more than the {most_bytes} allowed")
@@ -155,16 +173,36 @@ class Client:
             body.finish()
         except TooLarge as e:
             raise _counted(TooLarge(f"{shown} has more than the {most_bytes} bytes allowed"), body) from e
-        except FetchError as e:
-            raise _counted(e, body) from None
-        return Fetched(body.data, body.wire_bytes, response.headers.get("Content-Type", ""))
+        except Unavailable as e:
+            raise _counted(Unavailable(f"{shown}: {e}"), body) from e
+        content_type = response.headers.get("Content-Type", "").encode("ascii", "replace").decode()
+        return Fetched(body.data, body.wire_bytes, content_type)
 
-    def _proxy(self, target: Target) -> tuple[URL | None, str | None]:
-        """The environment's proxy for this target, and the header for its own credentials."""
+    def _proxy(self, target: Target) -> Target | None:
+        """The environment's proxy for this target."""
         proxy = self._proxies.get(target.scheme) or self._proxies.get("all")
-        if proxy is None or urllib.request.proxy_bypass(f"{target.host}:{target.port}"):
-            return None, None
-        return URL(proxy.url, encoded=True), proxy.authorization
+        return None if proxy is None or _goes_direct(target) else proxy
+
+
+def _as_it_is(target: Target) -> URL:
+    """For aiohttp, the request target in one piece: split at its question mark, it would lose a bare one at its end."""
+    return URL.build(scheme=target.scheme, authority=target.authority, path=target.path, encoded=True)
+
+
+def _goes_direct(target: Target) -> bool:
+    """Whether NO_PROXY names the target: its host, a domain, `host:port`, or a network that its address is in."""
+    if urllib.request.proxy_bypass(f"{target.host}:{target.port}"):
+        return True
+    address = literal(target.host)
+    networks = (_network(entry) for entry in urllib.request.getproxies().get("no", "").split(","))
+    return address is not None and any(network is not None and address in network for network in networks)
+
+
+def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(entry.strip(), strict=False) if "/" in entry else None
+    except ValueError:
+        return None
 
 
 def _proxies() -> dict[str, Target]:
@@ -194,10 +232,31 @@ def retry_after_s(header: str | None) -> float | None:
     return max(0.0, (at - datetime.now(UTC)).total_seconds())
 
 
-def _timed_out(error: Exception, target: Target) -> str:
+def _timed_out(error: Exception, target: Target, connected: Target) -> str:
     if isinstance(error, aiohttp.SocketTimeoutError):
         return f"{for_log(target.url)}: {SILENCE_S:g} s without a byte"
-    return f"{target.host} does not take a connection within {CONNECT_S:g} s"
+    return f"{connected.host} does not take a connection within {CONNECT_S:g} s"
+
+
+def _untrusted(error: aiohttp.ClientConnectorCertificateError, target: Target) -> str:
+    cause = error.certificate_error
+    why = getattr(cause, "verify_message", "") or cause
+    return (
+        f"the certificate of {target.host}:{target.port} is not accepted ({why}): have the server's certificate mended, "
+        "or name a file with the authority that signed it with SSL_CERT_FILE"
+    )
+
+
+def _by_proxy(error: aiohttp.ClientError, proxy: Target | None, target: Target) -> str:
+    name = "the proxy" if proxy is None else f"the proxy {proxy.authority}"
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"{name} does not connect to {target.host}:{target.port}: it answers {error.status} ({error.message})"
+    return f"{name} cannot be reached: {_os_reason(error)}"
+
+
+def _os_reason(error: aiohttp.ClientError) -> str:
+    number = error.os_error.errno if isinstance(error, aiohttp.ClientConnectorError) else None
+    return os.strerror(number) if number else str(error)
 
 
 def _counted(error: FetchError, body: Body) -> FetchError:

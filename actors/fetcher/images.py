@@ -182,7 +182,11 @@ def _png_chunks(body: bytes | bytearray) -> Iterator[tuple[bytes, memoryview, in
 def _rgb(image: Image.Image, name: str) -> Image.Image:
     """The loaded image as RGB: alpha on white, more than 8 bits scaled and not clipped."""
     if image.mode.startswith(("I", "F")):
-        return Image.fromarray(_eight_bits(image)).convert("RGB")
+        grey = _eight_bits(image)
+        clear = image.info.get("transparency")
+        if isinstance(clear, int):
+            grey = np.where(np.asarray(image) == clear, np.uint8(255), grey)
+        return Image.fromarray(grey).convert("RGB")
     if image.mode == "CMYK" and name == "JPEG" and "adobe" not in image.info:
         # Pillow turns every CMYK JPEG's values round, as Adobe writes them; without Adobe's marker they are
         # as they are.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,17 +19,59 @@ _OURS = re.compile(r"/supervisor(-[0-9a-f]{16})?\.sock$")
 
 
 def socket_path(workdir: str | Path) -> Path:
-    """The socket of the supervisor in `workdir`; a short name in the temporary directory where its path is too long."""
-    return next(_candidates(workdir))
+    """The socket of the supervisor in `workdir`; a short name in the temporary directory where its path is too long.
+
+    Raises:
+        OSError: its path is too long, and in no temporary directory could nobody else take the short name away.
+    """
+    for path in _candidates(workdir):
+        return path
+    raise OSError(f"{_plain(workdir)} is too long for a socket, and no temporary directory is safe to have one in")
 
 
 def existing(workdir: str | Path) -> Path | None:
-    """The socket that a supervisor in `workdir` has made, also if its temporary directory was another one than ours."""
-    return next((path for path in _candidates(workdir) if path.is_socket()), None)
+    """The socket that a supervisor in `workdir` has made, also if its temporary directory was another one than ours.
+
+    A short name can be known beforehand: one that belongs to neither us, root nor the owner of `workdir` is not it.
+    """
+    plain = _plain(workdir)
+    for path in _candidates(workdir):
+        if _is_socket(path) and (path == plain or path.lstat().st_uid in _owners(workdir)):
+            return path
+    return None
+
+
+def _plain(workdir: str | Path) -> Path:
+    return Path(os.path.abspath(workdir), NAME)
+
+
+def _is_socket(path: Path) -> bool:
+    """Whether it is one itself: a link to one is not."""
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _owners(workdir: str | Path) -> set[int]:
+    try:
+        return {0, os.geteuid(), os.stat(workdir).st_uid}
+    except OSError:
+        return {0, os.geteuid()}
+
+
+def _is_safe(directory: str, owners: set[int]) -> bool:
+    """Whether nobody but `owners` can take a name in it away, or put another in its place."""
+    try:
+        found = os.stat(directory)
+    except OSError:
+        return False
+    shared = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+    return found.st_uid in owners and not shared
 
 
 def _candidates(workdir: str | Path) -> Iterator[Path]:
-    plain = Path(os.path.abspath(workdir), NAME)
+    plain = _plain(workdir)
     if len(os.fsencode(plain)) <= LONGEST_BYTES:
         yield plain
         return
@@ -39,7 +82,7 @@ def _candidates(workdir: str | Path) -> Iterator[Path]:
     digest = hashlib.sha256(os.fsencode(os.path.realpath(workdir))).hexdigest()[:16]
     for directory in (tempfile.gettempdir(), "/tmp"):
         path = Path(directory, f"supervisor-{digest}.sock")
-        if len(os.fsencode(path)) <= LONGEST_BYTES:
+        if len(os.fsencode(path)) <= LONGEST_BYTES and _is_safe(directory, _owners(workdir)):
             yield path
 
 
@@ -59,7 +102,7 @@ def find(named: str | None, environ: Mapping[str, str]) -> Path:
     """
     if named:
         path = Path(named)
-        found = path if path.is_socket() else existing(path) if path.is_dir() else None
+        found = path if _is_socket(Path(os.path.realpath(path))) else existing(path)
         if found is None:
             raise NotFound(f"there is no socket at {path}{_else_here()}")
         return found
@@ -67,7 +110,7 @@ def find(named: str | None, environ: Mapping[str, str]) -> Path:
     workdir = given or DEFAULT_WORKDIR
     if (found := existing(workdir)) is not None:
         return found
-    path = next(_candidates(workdir))
+    path = _plain(workdir)
     if given:
         why = "no run is working in WORKDIR_PATH, it has ended, or it has not come so far"
         raise NotFound(f"there is no socket at {path}: {why}{_else_here()}")

@@ -7,6 +7,7 @@ nor screens.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -17,15 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from supervisor.debug.client import Reply
-    from supervisor.debug.views import Dumped
 
 TIMEOUT_S = 2.0
 LOOP_AGE_S = 60.0
 _CODES = "exit codes: 0 fine, 2 usage, 3 something is not running, 4 unreachable"
-READING = frozenset(
-    "status watch show pages page arena queues stack events tail exits config dump".split()  # noqa: SIM905
-)
-FOLLOWED = frozenset({"events", "tail"})
+ACTING = ("restart", "pause", "resume", "retry", "fail", "loglevel", "stop")
 
 
 class Code(IntEnum):
@@ -37,15 +34,30 @@ class Code(IntEnum):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
+    _prepare_output()
     asked = _parser().parse_args(argv)
     try:
-        return int(_ping(asked) if asked.command == "ping" else _answer(asked))
-    except BrokenPipeError:
-        # Whoever read the output has seen enough (`| head`).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return Code.OK
+        code = _ping(asked) if asked.command == "ping" else _answer(asked)
+        sys.stdout.flush()
+        return int(code)
     except KeyboardInterrupt:
         return Code.OK
+    except OSError as e:
+        # What is left in the buffer would fail once more at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if isinstance(e, BrokenPipeError):
+            return Code.OK  # Whoever read the output has seen enough (`| head`).
+        print(f"the answer cannot be written to stdout: {e.strerror or e}", file=sys.stderr)
+        return Code.USAGE
+
+
+def _prepare_output() -> None:
+    """Whatever stdout and stderr are: closed, or of an encoding that lacks a character, they do not stop an answer."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--json", action="store_true", help="print JSON for scripts")
         added.add_argument("--timeout", type=_seconds, default=TIMEOUT_S, metavar="S", help="wait so long (2 s)")
         added.add_argument("--socket", metavar="PATH", help="the supervisor's socket, or its working directory")
-        if name in READING:
+        if name not in ("ping", *ACTING):
             added.add_argument("--from", dest="file", metavar="FILE", help="read a dump in place of a running pod")
         for argument in arguments:
             optional = argument.startswith("[")
@@ -107,22 +119,30 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
     if not 0 < value < 1e9:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
     return value
 
 
 def _count(text: str) -> int:
-    if not text.isdigit() or len(text) > 6:
+    if not (text.isascii() and text.isdigit() and len(text) <= 6):
         raise argparse.ArgumentTypeError(f"{text} is not a number of lines")
     return int(text)
 
 
 def _arguments(asked: argparse.Namespace) -> dict[str, Any]:
     names = ("actor", "page", "state", "older", "lines", "level", "now")
-    given = {name: getattr(asked, name, None) for name in names}
-    return {name: value for name, value in given.items() if value is not None}
+    given = {name: getattr(asked, name) for name in names if getattr(asked, name, None) is not None}
+    return {name: _text(value) if isinstance(value, str) else value for name, value in given.items()}
+
+
+def _text(given: str) -> str:
+    """What the shell gave as text, where it may be bytes that are none."""
+    return given.encode("utf-8", "replace").decode()
 
 
 # ------------------------------------------------------------------------------------------------------------ answers
@@ -172,26 +192,23 @@ def _watch(asked: argparse.Namespace, path: Path) -> int:
 
 
 def _print(asked: argparse.Namespace, reply: Reply) -> int:
-    data: Any = reply.data
     if asked.command == "dump":
-        return _write_dump(asked, data)
+        return _write_dump(asked, reply.data)
+    sys.stdout.write(_shown(asked, reply))
+    return _judged(asked, reply.data)
+
+
+def _shown(asked: argparse.Namespace, reply: Reply) -> str:
+    """What is printed for an answer."""
     if asked.json:
         import orjson
 
-        print(orjson.dumps({"age_s": reply.age_s, **data}).decode())
-        return _judged(asked, data)
-    from supervisor.debug import render, screen
+        return orjson.dumps({"age_s": reply.age_s, **reply.data}).decode() + "\n"
+    from supervisor.debug import render
 
-    console = render.console()
-    if asked.command == "watch":
-        for line in screen.draw(data, reply.age_s, console.width):
-            console.print(line, no_wrap=True, crop=False, overflow="ignore")
-        console.print(render.aged(reply.age_s))
-    elif asked.command in render.RENDERERS:
-        console.print(render.rendered(asked.command, data, reply.age_s, console.width))
-    else:
-        print(data["done"])
-    return _judged(asked, data)
+    unsaid = asked.command in ACTING or getattr(asked, "follow", False)
+    age_s = None if unsaid else reply.age_s
+    return render.printed(asked.command, reply.data, age_s)
 
 
 def _judged(asked: argparse.Namespace, data: Any) -> int:
@@ -218,47 +235,32 @@ def _write_dump(asked: argparse.Namespace, data: Any) -> int:
 
 
 def _from_file(asked: argparse.Namespace) -> int:
-    import time
-
-    import orjson
-
-    from supervisor.debug.client import Reply
-    from supervisor.debug.protocol import Kind, Refused
-    from supervisor.debug.views import READINGS, Dumped, actor_named
+    from supervisor.debug import dumps
 
     if getattr(asked, "follow", False):
         return _problem(asked, "a dump does not go on: -f and --from exclude each other", Code.USAGE)
     try:
-        with open(asked.file, "rb") as f:
-            read = orjson.loads(f.read())
-        dumped = Dumped(read)
-    except OSError as e:
-        return _problem(asked, f"{asked.file} cannot be read: {e.strerror or e}", Code.USAGE)
-    except ValueError as e:
-        return _problem(asked, f"{asked.file}: {e}", Code.USAGE)
-    arguments = _arguments(asked)
+        dumped = dumps.read(asked.file)
+    except dumps.Unreadable as e:
+        return _problem(asked, str(e), Code.USAGE)
     if asked.command == "dump":
-        return _write_dump(asked, read)
-    if asked.command == "stack":
-        name = actor_named(arguments["actor"], dumped.actors())
-        data = dumped.stack(name)
-        if data is None:
-            raise Refused(Kind.NOT_RUNNING, f"this dump holds no stacks of {name}")
-    else:
-        data = READINGS[asked.command](dumped, arguments)
-    asked.once = True
-    return _print(asked, Reply(data, max(0.0, time.time() - _taken_at(dumped))))
-
-
-def _taken_at(dumped: Dumped) -> float:
-    return float(dumped.run()["at"])
+        return _write_dump(asked, dumped.whole)
+    try:
+        reply = dumps.answer(dumped, asked.command, _arguments(asked))
+        text, code = _shown(asked, reply), _judged(asked, reply.data)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as e:
+        # A file that somebody has edited, or an older version's: anything in it may be amiss, a time of day included.
+        text = f"{asked.file} is damaged, or was written by another version: {type(e).__name__}: {e}"
+        return _problem(asked, text, Code.USAGE)
+    sys.stdout.write(text)
+    return code
 
 
 def _problem(asked: argparse.Namespace, text: str, code: Code) -> int:
     if asked.json:
         import orjson
 
-        print(orjson.dumps({"error": text, "exit": int(code)}).decode())
+        print(orjson.dumps({"error": _text(text), "exit": int(code)}).decode())
     else:
         print(text, file=sys.stderr)
     return code

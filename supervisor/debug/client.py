@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.debug import protocol
-from supervisor.debug.protocol import MAX_REPLY_BYTES, Frames, FrameTooLong, Kind, Refused
+from supervisor.debug.protocol import MAX_REPLY_BYTES, Kind, Refused
+from supervisor.wire import FrameBuffer, FrameError
 
 
 class Unreachable(Exception):
@@ -93,7 +94,7 @@ def why_not(path: Path, error: OSError) -> Unreachable:
 def loop_age_s(path: Path) -> float | None:
     """How long ago the supervisor's loop last published, by the socket's time stamp; needs no answer from it."""
     try:
-        return max(0.0, time.time() - path.stat().st_mtime)
+        return max(0.0, time.time() - path.lstat().st_mtime)
     except OSError:
         return None
 
@@ -106,6 +107,22 @@ def silence(path: Path, timeout_s: float) -> Silent:
     return Silent(f"{text}: the supervising process is stopped, starved of CPU, or is not one of ours")
 
 
+def foreign(path: Path) -> Unreachable:
+    """Somebody answers, and it is no supervisor."""
+    return Unreachable(f"what listens at {path} does not speak this protocol: it is not a run of ours")
+
+
+def trust(connection: socket.socket, path: Path) -> None:
+    """Believe nobody but the user who asks, and root: in a shared directory anybody may have put a socket there.
+
+    Raises:
+        Unreachable: somebody else listens.
+    """
+    _, uid = protocol.peer_of(connection)
+    if os.geteuid() not in (0, uid) and uid != 0:
+        raise Unreachable(f"uid {uid} listens at {path}, not uid {os.geteuid()} who asks: it is not believed")
+
+
 @contextmanager
 def _connected(path: Path, timeout_s: float) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -116,6 +133,7 @@ def _connected(path: Path, timeout_s: float) -> Iterator[socket.socket]:
             raise silence(path, timeout_s) from None
         except OSError as e:
             raise why_not(path, e) from None
+        trust(connection, path)
         yield connection
 
 
@@ -127,7 +145,7 @@ def _send(connection: socket.socket, data: bytes) -> None:
 
 
 def _replies(connection: socket.socket, path: Path, timeout_s: float) -> Iterator[Reply]:
-    frames = Frames(MAX_REPLY_BYTES)
+    frames = FrameBuffer(MAX_REPLY_BYTES)
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -140,8 +158,8 @@ def _replies(connection: socket.socket, path: Path, timeout_s: float) -> Iterato
             raise why_not(path, ConnectionResetError())
         try:
             payloads = frames.feed(data)
-        except FrameTooLong:
-            raise Refused(Kind.PROTOCOL, f"what listens at {path} does not speak this protocol") from None
+        except FrameError:
+            raise foreign(path) from None
         yield from map(reply_of, payloads)
         if connection.gettimeout() is not None and not payloads:
             left_s = deadline - time.monotonic()

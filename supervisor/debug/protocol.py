@@ -1,22 +1,25 @@
 """What goes over the debug socket: a length, then JSON; one request, one reply (or a stream of replies).
 
-Owns the shapes and their bounds; both ends use it. A request is `{"protocol", "command", "arguments", "stream"}`, a
-reply `{"protocol", "ok": true, "age_s", "data"}` or `{"protocol", "ok": false, "kind", "error"}`; `age_s` is the age of
-the published snapshot behind it, in seconds.
+Owns the shapes and their bounds; both ends use it, and cut what comes with wire.py's FrameBuffer. A request is
+`{"protocol", "command", "arguments", "stream"}`, a reply `{"protocol", "ok": true, "age_s", "data"}` or `{"protocol",
+"ok": false, "kind", "error"}`; `age_s` is the age of the published snapshot behind it, in seconds.
 """
 
 from __future__ import annotations
 
+import socket
 import struct
 from enum import StrEnum
 from typing import Any
 
 import orjson
 
+from supervisor.wire import HEADER
+
 PROTOCOL = 1
-HEADER = struct.Struct("!I")
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_REPLY_BYTES = 64 << 20
+_CREDENTIALS = struct.Struct("3i")
 SKEW = "use the batchpod-debug of the image that the run was started from"
 
 
@@ -38,39 +41,11 @@ class Refused(Exception):
         self.kind = kind
 
 
-class FrameTooLong(Exception):
-    """A length over what this end takes; nothing after it on that connection can be read."""
-
-
-class Frames:
-    """Cuts a byte stream into payloads; a length over `limit_bytes` is refused before its body is taken."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._bytes = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The payloads completed by `data`.
-
-        Raises:
-            FrameTooLong: the next frame says that it is longer than the limit.
-        """
-        self._bytes += data
-        payloads = []
-        while len(self._bytes) >= HEADER.size:
-            (length,) = HEADER.unpack_from(self._bytes)
-            if length > self._limit_bytes:
-                raise FrameTooLong(f"{length} bytes are announced, and {self._limit_bytes} are the most")
-            if len(self._bytes) < HEADER.size + length:
-                break
-            payloads.append(bytes(self._bytes[HEADER.size : HEADER.size + length]))
-            del self._bytes[: HEADER.size + length]
-        return payloads
-
-    @property
-    def partial(self) -> bool:
-        """Whether part of a frame has come."""
-        return bool(self._bytes)
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """The pid and the uid of whoever holds the other end, by the kernel's word: who connected, or who listens."""
+    given = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(given)
+    return pid, uid
 
 
 def frame(value: Any) -> bytes:

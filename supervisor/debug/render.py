@@ -15,16 +15,23 @@ from supervisor.debug import screen, wording
 Json = dict[str, Any]
 PLAIN_WIDTH = 160
 """Columns where the output is no terminal, as under `kubectl exec` without -t."""
+LINES = ("watch", "events", "tail", "stack")
+"""Commands whose lines are left whole, for `grep`; the others print tables, whose long cells go on below."""
 
 
-def console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False, emoji=False, markup=False)
+def printed(command: str, data: Json, age_s: float | None) -> str:
+    """What `command` prints on this stdout for its data, escape sequences of a terminal included."""
+    width = None if sys.stdout.isatty() else PLAIN_WIDTH
+    console = Console(width=width, highlight=False, emoji=False, markup=False, soft_wrap=command in LINES)
+    with console.capture() as captured:
+        console.print(rendered(command, data, age_s, console.width))
+    return captured.get()
 
 
-def rendered(command: str, data: Json, age_s: float, width: int) -> RenderableType:
-    """What `command` shows for its data, and how old the snapshot behind it was."""
-    body = RENDERERS[command](data, width)
-    return Group(body, aged(age_s)) if command not in ("events", "tail") else body
+def rendered(command: str, data: Json, age_s: float | None, width: int) -> RenderableType:
+    """What `command` shows for its data, and how old the snapshot behind it was (None: not said)."""
+    body = RENDERERS.get(command, done)(wording.printable(data), width)
+    return body if age_s is None else Group(body, aged(age_s))
 
 
 def aged(age_s: float) -> Text:
@@ -36,6 +43,10 @@ def status(data: Json, width: int) -> RenderableType:
     run = data["run"]
     sentence = Text(run["sentence"], style="bold")
     return Group(*screen.header(run, width), *screen.table(data["actors"], run["at"], width), sentence)
+
+
+def watch(data: Json, width: int) -> RenderableType:
+    return Group(*screen.draw(data, 0.0, width))
 
 
 def show(data: Json, width: int) -> RenderableType:
@@ -135,9 +146,8 @@ def stack(data: Json, width: int) -> RenderableType:
     lines = [Text(head, style="bold")]
     for place in data["places"]:
         page_held = f"page {place['page']} " if place["page"] else ""
-        where = "is in" if place["inside"] else "waits for"
         quiet = wording.lasted(place["quiet_s"])
-        text = f"{page_held}{where} {place['step']} {place['detail']}".rstrip()
+        text = f"{page_held}{'is in' if place['inside'] else 'waits:'} {place['step']} {place['detail']}".rstrip()
         lines.append(Text(f"  {text}, no progress for {quiet}, thread {place['thread']}", style="bold"))
     if not data["places"]:
         lines.append(Text("  no page is in it"))
@@ -146,13 +156,13 @@ def stack(data: Json, width: int) -> RenderableType:
 
 def _marked(data: Json) -> Iterator[str]:
     """The dump, threads that work for a page first and with its name."""
-    threads = {place["thread"]: place["page"] or place["step"] for place in data["places"]}
     blocks = [block.strip("\n") for block in data["stacks"].split("\n\n")]
-    named = {thread: block for block in blocks for thread in threads if thread in block.partition("\n")[0]}
-    for thread, block in named.items():
-        first, _, rest = block.partition("\n")
-        yield from (f"{first}   <- {threads[thread]}", rest, "")
-    yield from (f"{block}\n" for block in blocks if block not in named.values())
+    for place in data["places"]:
+        for block in [block for block in blocks if place["thread"] in block.partition("\n")[0]]:
+            blocks.remove(block)
+            first, _, rest = block.partition("\n")
+            yield from (f"{first}   <- {place['page'] or place['step']}", rest, "")
+    yield from (f"{block}\n" for block in blocks)
 
 
 def done(data: Json, width: int) -> RenderableType:
@@ -173,15 +183,6 @@ def _row(table: Table, *cells: str) -> None:
 
 
 RENDERERS: dict[str, Callable[[Json, int], RenderableType]] = {
-    "status": status,
-    "show": show,
-    "pages": pages,
-    "page": page,
-    "arena": arena,
-    "queues": queues,
-    "events": events,
-    "tail": tail,
-    "exits": exits,
-    "config": config,
-    "stack": stack,
+    renderer.__name__: renderer
+    for renderer in (status, watch, show, pages, page, arena, queues, events, tail, exits, config, stack)
 }

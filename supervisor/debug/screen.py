@@ -138,6 +138,7 @@ def table(rows: list[Json], now: float, width: int, selected: str = "") -> list[
 
 
 def _fit(text: str, wide: int, right: bool) -> str:
+    text = text.replace("\n", " ")
     if len(text) > wide:
         text = text[: max(0, wide - 1)] + "…"
     return text.rjust(wide) if right else text.ljust(wide)
@@ -160,7 +161,7 @@ def events(found: list[Json], width: int) -> Text:
     """The last events on one line, as many as there is room for; the newest is the last."""
     line = ""
     for event in reversed(found):
-        text = event_text(event)
+        text = event_text(event).replace("\n", " ")
         longer = f"{text}   {line}" if line else text
         if len(longer) > width:
             line = line or text[: max(0, width - 1)] + "…"

@@ -10,15 +10,16 @@ import contextlib
 import logging
 import os
 import socket
-import struct
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from supervisor.debug import protocol
-from supervisor.debug.protocol import Frames, FrameTooLong, Kind, Refused
+from supervisor.debug.protocol import Kind, Refused
 from supervisor.loop import Loop
+from supervisor.wire import FrameBuffer, FrameError
 
 BACKLOG = 64
 MAX_CLIENTS = 32
@@ -29,7 +30,6 @@ DRAIN_S = 10.0
 BUFFER_BYTES = 8 << 20
 """What one client may leave unread before it is dropped."""
 LATER_POLL_S = 0.02
-_CREDENTIALS = struct.Struct("3i")
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,8 @@ class Server:
         loop.add_reader(self._socket.fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop listening, drop every client and remove the socket's name."""
+        """Send streams the last that is new, drop every client, stop listening and remove the socket's name."""
+        self.push()
         for peer in list(self._peers):
             self.drop(peer)
         self._loop.remove(self._socket.fileno())
@@ -100,7 +101,7 @@ class Server:
         for peer in list(self._peers):
             peer.push()
         with contextlib.suppress(OSError):
-            os.utime(self._path)
+            os.utime(self._path, follow_symlinks=False)
 
     @property
     def soonest_s(self) -> float:
@@ -123,9 +124,7 @@ class Server:
 
     def _welcome(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        pid, uid, _ = _CREDENTIALS.unpack(
-            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        )
+        pid, uid = protocol.peer_of(connection)
         refusal = b""
         if uid not in self._allowed:
             refusal = protocol.refusal(Kind.USAGE, f"uid {uid} may not look in here: ask as uid {os.geteuid()}")
@@ -181,7 +180,7 @@ class Server:
         except Refused as e:
             return protocol.refusal(e.kind, str(e))
         except Exception as e:  # A fault in a command must not end the run.
-            log.exception("a debug command failed")
+            log.error("a debug command failed, the run goes on:\n%s", traceback.format_exc().rstrip())
             return protocol.refusal(Kind.INTERNAL, f"the command failed: {type(e).__name__}: {e}"[:500])
 
 
@@ -190,7 +189,7 @@ class _Peer:
 
     def __init__(self, server: Server, connection: socket.socket, caller: Caller) -> None:
         self._server, self.socket, self._caller = server, connection, caller
-        self._frames = Frames(protocol.MAX_REQUEST_BYTES)
+        self._frames = FrameBuffer(protocol.MAX_REQUEST_BYTES)
         self._out = bytearray()
         self._since_at = server.loop.clock.now()
         self._answered = False
@@ -223,7 +222,7 @@ class _Peer:
             return
         try:
             payloads = self._frames.feed(data)
-        except FrameTooLong as e:
+        except FrameError as e:
             self._reply(protocol.refusal(Kind.PROTOCOL, f"this request is too long: {e}"))
             return
         if payloads:
@@ -286,7 +285,7 @@ class _Peer:
             if now - self._since_at >= DRAIN_S:
                 self._server.drop(self)
         elif not self._answered and now - self._since_at >= REQUEST_S:
-            part = "only half of a request" if self._frames.partial else "no request"
+            part = "only half of a request" if self._frames.torn else "no request"
             self._reply(protocol.refusal(Kind.PROTOCOL, f"{part} has come within {REQUEST_S:g} s"))
 
 

@@ -14,7 +14,7 @@ from supervisor.debug.protocol import Kind, Refused
 Json = dict[str, Any]
 SUPERVISOR = "supervisor"
 """The supervising process itself, where lines are asked for."""
-SHOWN_EVENTS = 20
+SHOWN_EVENTS = SHOWN_LINES = 20
 SHOWN_EXITS = 5
 
 
@@ -84,7 +84,7 @@ def page(source: Source, arguments: Mapping[str, Any]) -> Json:
         counts = source.run()["counts"]
         raise Refused(Kind.USAGE, f"nothing is known of page {name}: the volume has {sum(counts.values())} pages")
     turns = found["story"]
-    ends = [*(turn[0] for turn in turns[1:]), None]
+    ends = [turn[0] for turn in turns[1:]] + [None] * bool(turns)
     story = [
         {"at": at, "state": state, "why": why, "by": by, "lasted_s": None if end is None else round(end - at, 3)}
         for (at, state, why, by), end in zip(turns, ends, strict=True)
@@ -101,15 +101,18 @@ def queues(source: Source, arguments: Mapping[str, Any]) -> Json:
 
 
 def events(source: Source, arguments: Mapping[str, Any]) -> Json:
-    found, count = source.events(), _number(arguments, "lines", SHOWN_EVENTS)
-    return {"events": found[-int(count) :] if count else []}
+    return {"events": _last(source.events(), arguments)}
 
 
 def tail(source: Source, arguments: Mapping[str, Any]) -> Json:
     name = actor_named(_text(arguments, "actor"), source.actors(), SUPERVISOR)
-    count = int(_number(arguments, "lines", SHOWN_EVENTS))
-    lines, _ = source.tail(name)
-    return {"actor": name, "lines": lines[-count:] if count else []}
+    return {"actor": name, "lines": _last(source.tail(name)[0], arguments)}
+
+
+def _last(found: list[Any], arguments: Mapping[str, Any]) -> list[Any]:
+    """As many of the last ones as were asked for."""
+    count = int(_number(arguments, "lines", SHOWN_LINES))
+    return found[-count:] if count else []
 
 
 def exits(source: Source, arguments: Mapping[str, Any]) -> Json:
@@ -121,17 +124,7 @@ def config(source: Source, arguments: Mapping[str, Any]) -> Json:
 
 
 READINGS: dict[str, Reading] = {
-    "status": status,
-    "watch": watch,
-    "show": show,
-    "pages": pages,
-    "page": page,
-    "arena": arena,
-    "queues": queues,
-    "events": events,
-    "tail": tail,
-    "exits": exits,
-    "config": config,
+    view.__name__: view for view in (status, watch, show, pages, page, arena, queues, events, tail, exits, config)
 }
 
 
@@ -178,68 +171,3 @@ def _number(arguments: Mapping[str, Any], name: str, default: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
         raise Refused(Kind.USAGE, f"{name} is not a number from 0 on")
     return value
-
-
-class Dumped:
-    """A source that was written down by `dump`.
-
-    Raises:
-        ValueError: it is no dump of this kind.
-    """
-
-    def __init__(self, dump: Any) -> None:
-        wanted = ("run", "actors", "queues", "arena", "config", "events", "exits", "tails", "limits", "pages")
-        if not isinstance(dump, dict) or any(name not in dump for name in wanted):
-            raise ValueError("this is not a dump that `batchpod-debug dump` or a failed run has written")
-        self._dump: Json = dump
-
-    def run(self) -> Json:
-        return dict(self._dump["run"])
-
-    def actors(self) -> list[Json]:
-        return list(self._dump["actors"])
-
-    def queues(self) -> list[Json]:
-        return list(self._dump["queues"])
-
-    def arena(self) -> Json:
-        return dict(self._dump["arena"])
-
-    def config(self) -> list[Json]:
-        return list(self._dump["config"])
-
-    def events(self, since: int = 0) -> list[Json]:
-        return [e for e in self._dump["events"] if e["number"] > since]
-
-    def exits(self) -> list[Json]:
-        return list(self._dump["exits"])
-
-    def tail(self, actor: str) -> tuple[list[str], int]:
-        lines = list(self._dump["tails"].get(actor, []))
-        return lines, len(lines)
-
-    def limits(self, actor: str) -> Json:
-        return dict(self._dump["limits"].get(actor, {}))
-
-    def pages(self, states: frozenset[str] | None) -> Iterable[Json]:
-        moving = frozenset(self._dump["run"]["moving"])
-        rows = [row for row in self._dump["pages"] if row["state"] in (states or moving)]
-        return sorted(rows, key=lambda row: str(row["page"]).zfill(9))
-
-    def page(self, name: str) -> Json | None:
-        """One page.
-
-        Raises:
-            Refused: its story was left out to keep the dump small.
-        """
-        found: Json | None = next((row for row in self._dump["pages"] if row["page"] == name), None)
-        left_out = self._dump.get("left_out", {}).get("pages", 0)
-        if found is None and left_out and 1 <= int(name) <= sum(self._dump["run"]["counts"].values()):
-            text = f"this dump has left {left_out} finished pages out to stay small, and page {name} is one of them"
-            raise Refused(Kind.USAGE, text)
-        return found
-
-    def stack(self, actor: str) -> Json | None:
-        """The last stack dump of an actor, if there was one."""
-        found: Json | None = self._dump.get("stacks", {}).get(actor)
-        return found

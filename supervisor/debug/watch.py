@@ -7,6 +7,7 @@ for: the snapshots come by themselves.
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,9 +20,10 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from supervisor.debug import client, protocol, render, screen
+from supervisor.debug import client, protocol, render, screen, wording
 from supervisor.debug.client import Reply, Unreachable, reply_of
-from supervisor.debug.protocol import MAX_REPLY_BYTES, Frames, FrameTooLong, Refused
+from supervisor.debug.protocol import MAX_REPLY_BYTES, Refused
+from supervisor.wire import FrameBuffer, FrameError
 
 AGAIN_S = 1.0
 REDRAW_S = 0.5
@@ -62,17 +64,18 @@ class Feed:
         try:
             async with asyncio.timeout(self.timeout_s):
                 reader, writer = await asyncio.open_unix_connection(str(self.path))
+                client.trust(writer.get_extra_info("socket"), self.path)
                 writer.write(protocol.request(command, arguments, stream=stream))
                 data = await reader.read(1 << 16)
-            frames = Frames(MAX_REPLY_BYTES)
+            frames = FrameBuffer(MAX_REPLY_BYTES)
             while data:
                 for payload in frames.feed(data):
                     yield reply_of(payload)
                 data = await reader.read(1 << 16)
         except TimeoutError:
             raise client.silence(self.path, self.timeout_s) from None
-        except FrameTooLong:
-            raise Unreachable(f"what listens at {self.path} does not speak this protocol") from None
+        except FrameError:
+            raise client.foreign(self.path) from None
         except OSError as e:
             raise client.why_not(self.path, e) from None
         finally:
@@ -165,6 +168,9 @@ class Watch(App[None]):
         yield Static(id="keys", classes="keys", markup=False)
 
     def on_mount(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            # Ended by these it would leave the terminal without echo and with the mouse reported.
+            asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self.set_interval(REDRAW_S, self.redraw)
         self.run_worker(self._follow(), exit_on_error=True)
 
@@ -185,7 +191,7 @@ class Watch(App[None]):
             await asyncio.sleep(AGAIN_S)
 
     def _take(self, reply: Reply) -> None:
-        self._data, self._age_s = reply.data, reply.age_s
+        self._data, self._age_s = wording.printable(reply.data), reply.age_s
         self._taken_at = asyncio.get_running_loop().time()
         names = self._names()
         if self.selected not in names:

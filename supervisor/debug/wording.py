@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
+from typing import Any
+
+_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def clock(seconds: float | None) -> str:
@@ -46,7 +51,8 @@ def share(used_bytes: float, of_bytes: float) -> str:
     """`148/512 MiB`, `9.1/16 GiB`."""
     if of_bytes >= 1000 << 20:
         return f"{used_bytes / (1 << 30):.1f}/{of_bytes / (1 << 30):.4g} GiB"
-    return f"{used_bytes / (1 << 20):.0f}/{of_bytes / (1 << 20):.0f} MiB"
+    used = used_bytes / (1 << 20)
+    return f"{used:.{1 if 0 < used < 10 else 0}f}/{of_bytes / (1 << 20):.0f} MiB"
 
 
 def of_day(at: float) -> str:
@@ -62,3 +68,14 @@ def ago(at: float, now: float) -> str:
 
 def number(value: float | None) -> str:
     return "" if value is None else f"{value:g}"
+
+
+def printable(value: Any) -> Any:
+    """`value` with nothing in its texts that would act on a terminal: colours go, other control characters are spelt."""
+    if isinstance(value, str):
+        return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", _SEQUENCE.sub("", value))
+    if isinstance(value, dict):
+        return {name: printable(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [printable(part) for part in value]
+    return value

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from batchpod import __version__
 from batchpod.environment import VARIABLES, Command
 from tests.conftest import ROOT
 from tools.localstack import LocalStack, free_port
-from tools.origin import Origin, running_origin, status
+from tools.origin import Fault, Origin, html, redirect, running_origin, short, silent, status
 
 PIPELINE = """steps:
 - step: TextRecognition
@@ -224,6 +225,16 @@ def test_a_wait_without_settings_says_which(cache: dict[str, str]) -> None:
     assert "PIPELINE_ID=a/b" in done.stderr
 
 
+def test_a_marker_that_cannot_be_looked_for_is_waited_for_all_the_same(cache: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "data" / "warmup").mkdir(parents=True)
+    done = batchpod("wait-warmup", **cache | {"PIPELINE_ID": "a" * 300}, WARMUP_WAIT_SECONDS="0.2")
+    assert done.returncode == 13
+    said = done.stderr.splitlines()
+    assert said[0].startswith("the warm-up marker cannot be looked for: [Errno 36] File name too long")
+    assert said[-1].endswith("the pipeline's warm-up Job has not finished")
+    assert len(said) == 2
+
+
 def test_a_wait_can_be_stopped(cache: dict[str, str]) -> None:
     with started("wait-warmup", **cache) as process:
 
@@ -294,7 +305,11 @@ def test_a_source_that_cannot_be_asked_or_read(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[]")
     (tmp_path / "big.json").write_text(json.dumps({"x": "y" * 5000}))
     for source, exit_code, settings in (
+        ("", 13, {}),
+        (str(tmp_path), 13, {}),
         ("ftp://h/manifest.json", 13, {}),
+        ("https://", 13, {}),
+        ("http://h:99999/manifest.json", 13, {}),
         (str(tmp_path / "none.json"), 13, {}),
         (str(tmp_path / "list.json"), 13, {}),
         (str(tmp_path / "big.json"), 13, {"MANIFEST_MAX_BYTES": "4Ki"}),
@@ -304,6 +319,20 @@ def test_a_source_that_cannot_be_asked_or_read(tmp_path: Path) -> None:
         assert done.returncode == exit_code, done.stderr
         assert " failure in setup: " in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_an_interrupt_by_hand_leaves_no_traceback(origin: Origin) -> None:
+    origin.fault("manifest", silent())
+    # Tests that run in the background may be started with it ignored, and a child inherits that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with started("pages", origin.manifest_url) as process:
+            until(lambda: bool(origin.requests), "the manifest is asked for")
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (process.returncode, out, err) == (143, "", "")
 
 
 def test_a_bad_setting_of_pages_is_a_config_error(tmp_path: Path) -> None:
@@ -362,6 +391,39 @@ def test_check_online_tells_when_only_the_whole_image_is_served(
     assert done.returncode == 0
     assert "warning: page 0001: HTTP 501" in done.stdout
     assert "the size form does not work here; `max` does" in done.stdout
+
+
+def test_check_online_reads_the_sizes_of_a_level_0_service(
+    environ: dict[str, str], origin: Origin, localstack: LocalStack, bucket: str
+) -> None:
+    with running_origin(origin.folder.pages[0].file.parent, level=0) as level0:
+        done = batchpod("check", "--online", **online(environ, level0, localstack, bucket))
+        assert done.returncode == 0
+        assert "the sizes that its service has are read from its info.json" in done.stdout
+        assert "gives a JPEG of 60 x 40 pixels" in done.stdout
+        assert "the size form does not work here; `60,40` does" in done.stdout
+        assert [request.path.rsplit("/", 1)[1] for request in level0.requests][1] == "info.json"
+
+
+@pytest.mark.parametrize(
+    ("fault", "exit_code", "said"),
+    [
+        (status(404, on=("sized", "max", "full", "info")), 0, "warning: page 0001: HTTP 404 (Not Found)"),
+        (status(403), 0, "warning: page 0001: HTTP 403 (Forbidden)"),
+        (html(), 1, "warning: page 0001: an HTML page instead of an image"),
+        (short(), 1, "warning: page 0001: a short body"),
+        (replace(redirect("/files/a.jpg"), on=("sized",)), 0, "warning: it was asked for at 50 pixels wide and comes 60 wide"),
+        (redirect("http://169.254.169.254/"), 0, "169.254.169.254 is a link-local address and is not asked"),
+    ],
+)
+def test_check_online_says_what_an_image_s_server_does_wrong(
+    environ: dict[str, str], origin: Origin, localstack: LocalStack, bucket: str,
+    fault: Fault, exit_code: int, said: str
+) -> None:  # fmt: skip
+    origin.fault(1, fault)
+    done = batchpod("check", "--online", **online(environ, origin, localstack, bucket))
+    assert (done.returncode, done.stderr) == (exit_code, "")
+    assert said in done.stdout
 
 
 def test_check_online_ends_as_a_run_would(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -51,6 +52,35 @@ def test_a_path_over_the_platforms_limit_gets_a_short_name_that_the_client_finds
     assert find(None, {"WORKDIR_PATH": str(workdir)}) == path
     assert find(str(workdir), {}) == path
     assert socket_path(workdir.with_name("y")) != path
+
+
+def test_a_planted_link_or_somebody_elses_socket_under_the_short_name_is_not_taken(short: Path, bound: ExitStack):
+    workdir = short / ("w" * 60) / ("x" * 60)
+    workdir.mkdir(parents=True)
+    path = socket_path(workdir)
+    real = bind(bound, short / "real.sock")
+    path.symlink_to(real)
+    assert existing(workdir) is None
+    path.unlink()
+    bind(bound, path)
+    assert existing(workdir) == path
+    if os.geteuid() == 0:
+        os.chown(path, 65534, 65534)
+        assert existing(workdir) is None
+        os.chown(workdir, 65534, 65534)
+        assert existing(workdir) == path
+
+
+def test_no_short_name_is_made_where_anybody_could_take_it_away(short: Path, monkeypatch: pytest.MonkeyPatch):
+    workdir, shared = short / ("w" * 60) / ("x" * 60), short / "shared"
+    workdir.mkdir(parents=True)
+    shared.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    assert socket_path(workdir).parent == shared
+    shared.chmod(0o777)
+    assert socket_path(workdir).parent == Path("/tmp")
+    shared.chmod(0o1777)
+    assert socket_path(workdir).parent == shared
 
 
 def test_a_named_socket_or_working_directory_goes_before_the_environment(short: Path, bound: ExitStack):

@@ -136,6 +136,7 @@ def commands(answers: list[Any]) -> dict[str, server.Command]:
         "broken": broken,
         "no": no,
         "later": lambda arguments, caller: Later(lambda: answers[0] if answers else None),
+        "new": lambda arguments, caller: Following(lambda: answers.pop() if answers else None),
         "flood": lambda arguments, caller: Following(lambda: {"text": "x" * 300_000}),
     }
 
@@ -184,7 +185,11 @@ def frame(value: Any) -> bytes:
         (frame({"protocol": 1, "command": ["echo"]}), "usage", "there is no command"),
         (frame({"protocol": 1, "command": "destroy"}), "usage", "there is no command 'destroy'; there are echo,"),
         (frame({"protocol": 1, "command": "echo", "arguments": 7}), "usage", "the arguments are not an object"),
-        (struct.pack("!I", 100 << 20) + b"x" * 1000, "protocol", "this request is too long: 104857600 bytes"),
+        (
+            struct.pack("!I", 100 << 20) + b"x" * 1000,
+            "protocol",
+            "this request is too long: a frame announces 104857600 bytes",
+        ),
         (struct.pack("!I", 0xFFFFFFFF), "protocol", "this request is too long"),
         (ask("no"), "not running", "it is not running"),
     ],
@@ -301,6 +306,52 @@ def test_somebody_elses_process_is_refused_whatever_the_sockets_mode(served: Ser
     assert b"uid 65534 may not look in here" in said
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_socket_that_somebody_else_listens_at_is_not_believed():
+    folder = Path(tempfile.mkdtemp(dir=tempfile.gettempdir()))
+    path = folder / "supervisor.sock"
+    folder.chmod(0o777)
+    read, write = os.pipe()
+    with socket.socket(socket.AF_UNIX) as planted:
+
+        def plant() -> None:
+            planted.bind(str(path))
+            planted.listen()
+            path.chmod(0o666)
+
+        def ask_it() -> None:
+            try:
+                client.ask(path, "stop", {}, 1.0)
+            except client.Unreachable as e:
+                os.write(write, str(e).encode())
+
+        # Sockets carry the credentials of whoever called listen().
+        as_uid(65533, plant)
+        as_uid(65534, ask_it)
+        path.unlink()
+    folder.rmdir()
+    os.close(write)
+    with open(read) as f:
+        assert f.read() == f"uid 65533 listens at {path}, not uid 65534 who asks: it is not believed"
+
+
+def as_uid(uid: int, work: Callable[[], None]) -> None:
+    child = os.fork()
+    if child == 0:
+        os.setuid(uid)
+        work()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_stream_gets_what_was_new_when_the_run_ends(served: Served):
+    with closing(served.connect(ask("new", stream=True))) as made:
+        served.until(lambda: any(peer._following for peer in served.server._peers))
+        served.later.append({"text": "the last line"})
+        served.server.close()
+        assert b"the last line" in (served.rest(made) or b"")
+
+
 def test_a_published_snapshot_leaves_a_sign_of_life_on_the_socket(served: Served):
     os.utime(served.path, (0, 0))
     age_s = client.loop_age_s(served.path)
@@ -324,7 +375,7 @@ def test_a_server_of_something_else_is_named_as_such(served: Served):
 
         thread = threading.Thread(target=speak)
         thread.start()
-        with pytest.raises(Refused, match="does not speak this protocol"):
+        with pytest.raises(client.Unreachable, match="does not speak this protocol"):
             client.ask(served.path, "echo", {}, LIMIT_S)
         thread.join()
         with pytest.raises(client.Silent, match="no answer from"):

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
-from actors.fetcher.addresses import GuardedResolver, check_literal, literal, refusal
-from actors.fetcher.errors import Denied, FetchError, Unavailable
+from actors.fetcher import http
+from actors.fetcher.addresses import AddressRefused, GuardedResolver, check_literal, literal, refusal
+from actors.fetcher.errors import Denied, FetchError, Misdirected, Unavailable
 from actors.fetcher.http import Client, Fetched, retry_after_s
 from actors.fetcher.urls import parse
 from tools import origin as tell
@@ -39,8 +43,8 @@ def get(url: str, *, allow_private: bool = True, deadline_s: float = 10.0) -> Fe
 
 
 @contextmanager
-def listening(answer: bytes) -> Iterator[tuple[int, list[bytes]]]:
-    """A server that gives every connection the same bytes; its port, and what it was sent."""
+def listening(answer: bytes | Callable[[socket.socket], None]) -> Iterator[tuple[int, list[bytes]]]:
+    """A server that gives every connection the same bytes (or lets `answer` write); its port, and what it was sent."""
     heard: list[bytes] = []
     server = socket.create_server(("127.0.0.1", 0))
 
@@ -56,7 +60,10 @@ def listening(answer: bytes) -> Iterator[tuple[int, list[bytes]]]:
                     data += more
                 if data:
                     heard.append(data)
-                    connection.sendall(answer)
+                    if isinstance(answer, bytes):
+                        connection.sendall(answer)
+                    else:
+                        answer(connection)
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -79,6 +86,12 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
         ("/a/../b//c/./d", None),
         ("/a;b=c,d!e(f)'*~$&+?x=1&&y==%20&z=[1]|{2}", None),
         ("/a%zz%?%", None),
+        ("/a?", None),
+        ("/a/full/max/0/default.jpg?", None),
+        ("/a??", None),
+        ("/a?b?", None),
+        ("?", "/?"),
+        ("/a?#b", "/a?"),
         ("/arkis!40008772_00001/full/max/0/default.jpg", None),
         ("/with space/å.jpg?q=ö x", "/with%20space/%C3%A5.jpg?q=%C3%B6%20x"),
         ("/a\tb", "/a%09b"),
@@ -91,6 +104,26 @@ def test_a_url_is_sent_byte_for_byte(path: str, sent: str | None) -> None:
     with listening(OK) as (port, heard):
         get(f"http://127.0.0.1:{port}{path}")
         assert heard[0].split(b"\r\n")[0] == f"GET {path if sent is None else sent} HTTP/1.1".encode()
+
+
+@pytest.mark.parametrize(
+    ("location", "sent"),
+    [
+        (b"/b?", b"/b?"),
+        (b"?c=%2f&d", b"/a/x?c=%2f&d"),
+        (b"?", b"/a/x?"),
+        (b"y;z%2F?u=/../v", b"/a/y;z%2F?u=/../v"),
+        (b"../b", b"/b"),
+        (b"/caf\xe9 \xc3\xa5", b"/caf%E9%20%C3%A5"),
+        (b"#top", b"/a/x?q="),
+    ],
+)
+def test_a_relative_redirect_keeps_its_bytes(location: bytes, sent: bytes) -> None:
+    away = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close\r\nLocation: " + location + b"\r\n\r\n"
+    with listening(away) as (port, heard):
+        with pytest.raises(Misdirected):
+            get(f"http://127.0.0.1:{port}/a/x?q=")
+        assert [line.split()[1] for line in heard[:2]][-1] == sent
 
 
 def test_a_request_names_itself_and_asks_for_gzip_only() -> None:
@@ -178,6 +211,58 @@ def test_a_name_is_checked_by_what_it_resolves_to_and_connected_to_that() -> Non
         get("http://localhost:9/a", allow_private=False)
 
 
+class Names:
+    """Stands for the system's resolver: each question for `name` gets the next of `answers`, the last one for ever."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, *answers: list[str]) -> None:
+        self.asked, self._answers, self._name = 0, list(answers), name
+        self._real = socket.getaddrinfo
+        monkeypatch.setattr(socket, "getaddrinfo", self)
+
+    def __call__(self, host: Any, port: Any, *rest: Any, **more: Any) -> Any:
+        if host != self._name:
+            return self._real(host, port, *rest, **more)
+        self.asked += 1
+        found = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        kind = {4: socket.AF_INET, 6: socket.AF_INET6}
+        return [(kind[ipaddress.ip_address(a).version], socket.SOCK_STREAM, 6, "", (a, port)) for a in found]
+
+
+def test_of_a_name_s_addresses_only_those_that_may_be_asked_are_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening(OK) as (port, heard):
+        Names(monkeypatch, "mixed.example", ["169.254.169.254", "fe80::1", "127.0.0.1"])
+        assert bytes(get(f"http://mixed.example:{port}/a").data) == b"ok"
+        assert heard[0].split(b"\r\n")[1] == f"Host: mixed.example:{port}".encode()
+
+
+@pytest.mark.parametrize("address", ["169.254.169.254", "::ffff:169.254.169.254", "fd00:ec2::254", "64:ff9b::a9fe:a9fe"])
+def test_a_name_that_stands_for_a_metadata_address_is_refused(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    Names(monkeypatch, "inside.example", [address])
+    with pytest.raises(Denied, match=r"inside\.example has a (link-local|metadata) address"):
+        get("http://inside.example/latest/meta-data")
+
+
+def test_a_name_that_changes_its_mind_after_the_check_gains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One answer is both checked and connected to; a redirect to the same name is checked by what it is then."""
+    away = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close\r\nLocation: http://rebound.example:1/b\r\n\r\n"
+    with listening(away) as (port, heard):
+        names = Names(monkeypatch, "rebound.example", ["127.0.0.1"], ["169.254.169.254"])
+        with pytest.raises(Denied, match="link-local"):
+            get(f"http://rebound.example:{port}/a")
+        assert (names.asked, len(heard)) == (2, 1)
+
+
+def test_only_the_proxy_s_own_port_is_beyond_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go(port: int) -> int:
+        resolver = GuardedResolver(allow_private=False, trusted=frozenset({("proxy.example", 3128)}))
+        return len(await resolver.resolve("proxy.example", port))
+
+    Names(monkeypatch, "proxy.example", ["10.0.0.1"])
+    assert asyncio.run(go(3128)) == 1
+    with pytest.raises(AddressRefused):
+        asyncio.run(go(80))
+
+
 def test_a_name_that_does_not_exist_ends_as_unavailable() -> None:
     with pytest.raises(Unavailable, match="cannot be resolved"):
         get("http://no-such-host.invalid/a")
@@ -218,12 +303,87 @@ def test_the_environments_proxy_is_asked_and_only_literal_addresses_are_checked(
         b"HTTP/1.1 200 OK\r\nX: " + b"a" * 20000 + b"\r\n\r\n",
         b"HTTP/1.1 301 Moved\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 302 Found\r\nLocation: http://[x\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
+        b"HTTP/1.1 1000 OK\r\n\r\n",
+        b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nLocation: ftp://\xe5\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nLocation: http://\xe5/\r\nContent-Length: 0\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9\r\n",
         b"",
     ],
 )
 def test_a_server_that_does_not_speak_http_gives_a_fetch_error_and_nothing_else(answer: bytes) -> None:
-    with listening(answer) as (port, _), pytest.raises(FetchError):
-        get(f"http://127.0.0.1:{port}/a", deadline_s=3)
+    with listening(answer) as (port, _), pytest.raises(FetchError) as raised:
+        get(f"http://127.0.0.1:{port}/a?token=hush", deadline_s=3)
+    text = str(raised.value)
+    assert text.isprintable(), text
+    assert "hush" not in text
+    assert "400" not in text
+
+
+def forever(start: bytes, piece: bytes) -> Callable[[socket.socket], None]:
+    """An answer that never ends, a piece each hundredth of a second."""
+
+    def send(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection.sendall(start)
+            while True:
+                connection.sendall(piece)
+                time.sleep(0.01)
+
+    return send
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        forever(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        forever(b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+        forever(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"a"),
+        forever(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;", b"a"),
+        forever(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n", b"X: y\r\n"),
+    ],
+    ids=["interim answers", "headers", "body", "chunk extension", "trailers"],
+)
+def test_the_deadline_ends_a_download_in_whatever_phase_it_drips(answer: Callable[[socket.socket], None]) -> None:
+    with listening(answer) as (port, _), pytest.raises(Unavailable, match="DOWNLOAD_DEADLINE_SECONDS"):
+        get(f"http://127.0.0.1:{port}/a", deadline_s=0.4)
+
+
+def test_a_server_that_falls_silent_is_left_after_a_while(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr(http, "SILENCE_S", 0.2)
+    for fault in (tell.silent(), tell.stall()):
+        with running_origin(folder, {1: fault}, service=False) as origin:
+            with pytest.raises(Unavailable, match=r"/files/0001\.jpg: 0\.2 s without a byte"):
+                get(origin.image_urls[0])
+            origin.fault(1, tell.drip(0.05, 256))
+            assert len(get(origin.image_urls[0]).data) == (folder / "0001.jpg").stat().st_size
+
+
+def test_a_server_that_takes_no_connection_is_left_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "CONNECT_S", 0.2)
+    with contextlib.ExitStack() as held:
+        server = held.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        place = server.getsockname()
+        for _ in range(4):  # They fill the queue of connections that nobody accepts.
+            waiting = held.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(place)
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1 does not take a connection within 0\.2 s"):
+            get(f"http://127.0.0.1:{place[1]}/a")
+
+
+def test_connections_are_kept_and_no_more_than_are_used_at_once(folder: Path) -> None:
+    async def go(url: str) -> None:
+        async with Client(user_agent="x", deadline_s=10, allow_private=True) as client:
+            for _ in range(5):
+                await asyncio.gather(*(client.get(url, most_bytes=2**20) for _ in range(3)))
+
+    with running_origin(folder, service=False) as origin:
+        asyncio.run(go(origin.image_urls[0]))
+        assert len(origin.requests) == 15
+        assert len({request.peer for request in origin.requests}) == 3
 
 
 def test_retry_after_is_read_as_seconds_and_as_a_date() -> None:

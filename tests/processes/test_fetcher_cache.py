@@ -155,3 +155,17 @@ def test_what_is_still_being_stored_gets_there_before_the_fetcher_stops(
     with running_origin(folder, {"images": tell.delay(0.05)}) as origin:
         run(cached(manifest_url=origin.manifest_url), stored=COUNT)
         assert len(s3.list_objects_v2(Bucket=bucket)["Contents"]) == COUNT
+
+
+def test_a_client_that_cannot_be_made_is_one_line_in_the_log(folder: Path, cached: Spec, tmp_path: Path) -> None:
+    (tmp_path / "credentials").write_text("no section\n= at all")
+    with running_origin(folder) as origin:
+        spec = cached(manifest_url=origin.manifest_url)
+        with running_fetcher(spec, AWS_SHARED_CREDENTIALS_FILE=str(tmp_path / "credentials")) as fetcher:
+            fetcher.read_source()
+            fetcher.fetch(*range(1, COUNT + 1))
+            fetcher.wait_count(COUNT, Fetched)
+            assert fetcher.end() == 0
+            (line,) = [line for line in fetcher.log.splitlines() if "image cache" in line]
+            assert "off for the rest of the run" in line
+            assert "Traceback" not in fetcher.log

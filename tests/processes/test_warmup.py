@@ -115,12 +115,12 @@ def marker(environ: dict[str, str]) -> Path:
     return Path(environ["HF_HOME"]).parent / "warmup" / f"{environ['PIPELINE_ID']}.done"
 
 
-def ended(environ: dict[str, str], code: int, error: str, stage: str = "warmup") -> str:
+def ended(environ: dict[str, str], code: int, error: str) -> str:
     """Run a warm-up that ends with `code`, with `error` in its message and no marker; what it said."""
     found, said = batchpod(environ)
     assert found == code, said
     left = message(environ)
-    assert (left["stage"], left["permanent"]) == (stage, code == 13)
+    assert (left["stage"], left["permanent"]) == ("warmup", code == 13)
     assert error in left["error"], said
     assert not marker(environ).is_file()
     return said
@@ -193,7 +193,23 @@ def test_a_download_that_breaks_off_is_transient(environ: dict[str, str], hub: H
 
 
 def test_a_hub_that_cannot_be_reached_is_transient(environ: dict[str, str]) -> None:
-    ended(environ | {"HF_ENDPOINT": "http://127.0.0.1:9"}, 1, "LocalEntryNotFoundError")
+    said = ended(environ | {"HF_ENDPOINT": "http://127.0.0.1:9"}, 1, "LocalEntryNotFoundError")
+    assert "the Hub at http://127.0.0.1:9 cannot be reached (" in said.splitlines()[-1]
+    assert "the models cannot be downloaded now" in said.splitlines()[-1]
+
+
+def test_a_pipeline_s_own_mistake_is_permanent_without_a_hub_too(environ: dict[str, str]) -> None:
+    Path(environ["PIPELINE_PATH"]).write_text("steps: [")
+    ended(environ | {"HF_ENDPOINT": "http://127.0.0.1:9"}, 13, "not YAML")
+
+
+def test_a_full_cache_needs_no_hub(environ: dict[str, str]) -> None:
+    assert batchpod(environ)[0] == 0
+    marker(environ).unlink()
+    code, said = batchpod(environ | {"HF_ENDPOINT": "http://127.0.0.1:9"})
+    assert code == 0, said
+    assert "only what is in the cache can be loaded" in said
+    assert marker(environ).is_file()
 
 
 @contextlib.contextmanager
@@ -227,7 +243,48 @@ def test_a_marker_that_cannot_be_written_is_permanent(environ: dict[str, str]) -
 
 @pytest.mark.parametrize("value", ["1", "true", "2"])
 def test_a_warm_up_that_may_not_go_online_is_refused(environ: dict[str, str], value: str) -> None:
-    ended(environ | {"HF_HUB_OFFLINE": value}, 13, f"HF_HUB_OFFLINE={value}", stage="config")
+    said = ended(environ | {"HF_HUB_OFFLINE": value}, 13, f"HF_HUB_OFFLINE={value}")
+    last = said.splitlines()[-1]
+    assert last.startswith("permanent failure in warmup: ")
+    assert last.endswith("correct the variables named, then run the warm-up again.")
+
+
+def test_all_that_is_wrong_with_the_environment_is_said_at_once(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").unlink()
+    said = ended(environ | {"PIPELINE_ID": "../up", "HF_HUB_OFFLINE": "1"}, 13, "PIPELINE_ID=../up: ")
+    for problem in ("PIPELINE_PATH=", "HF_HUB_OFFLINE=1"):
+        assert problem in said.splitlines()[-1]
+    assert "the environment does not describe a warm-up" in said
+    assert not Path(environ["HF_HOME"]).exists()
+
+
+def test_a_warm_up_without_settings_names_them(tmp_path: Path) -> None:
+    bare = {"PATH": os.environ["PATH"], "TERMINATION_LOG_PATH": str(tmp_path / "message")}
+    code, said = batchpod(bare)
+    assert code == 13
+    for name in ("PIPELINE_PATH", "PIPELINE_ID", "HF_HOME"):
+        assert f"{name} is not set" in message(bare)["error"]
+        assert f"{name} is not set" in said
+
+
+def test_a_signal_while_the_program_is_imported_stops_the_warm_up(environ: dict[str, str], tmp_path: Path) -> None:
+    """Its first import is held up here by a pipe that nobody writes to."""
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    os.mkfifo(slow / "pipe")
+    (slow / "tempfile.py").write_text(f"open({str(slow / 'pipe')!r}).read()\n")
+    with started(environ | {"PYTHONPATH": f"{slow}{os.pathsep}{ROOT}"}) as process:
+        end_at, writer = time.monotonic() + 60, -1
+        while writer < 0:
+            assert time.monotonic() < end_at
+            with contextlib.suppress(OSError):  # Nobody reads it yet.
+                writer = os.open(slow / "pipe", os.O_WRONLY | os.O_NONBLOCK)
+            time.sleep(0.005)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=60)[0]
+    os.close(writer)
+    assert process.returncode == 143, said
+    assert message(environ) == {"stage": "warmup", "permanent": False, "error": "SIGTERM"}
 
 
 @pytest.mark.parametrize("value", ["", "0", "False", "no", "OFF"])

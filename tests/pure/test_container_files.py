@@ -190,6 +190,17 @@ def test_compose_runs_the_commands_and_files_of_this_repository() -> None:
         assert bucket in services["localstack"]["healthcheck"]["test"]
 
 
+def test_every_service_waits_until_those_it_needs_answer() -> None:
+    services = COMPOSE["services"]
+    needed = {name: needs for service in services.values() for name, needs in service.get("depends_on", {}).items()}
+    assert needed == {name: {"condition": "service_healthy"} for name in ("localstack", "origin", "results")}
+    ports = {"origin": services["origin"]["entrypoint"][-1], "results": services["results"]["environment"]["LISTEN"]}
+    for name in needed:
+        check = services[name]["healthcheck"]["test"]
+        assert check[0] == "CMD"
+        assert name not in ports or f"http://127.0.0.1:{ports[name]}/" in check[-1]
+
+
 def test_the_addresses_that_compose_publishes_are_those_that_a_browser_can_ask() -> None:
     services = COMPOSE["services"]
     environment, results = services["batchpod"]["environment"], services["results"]

@@ -162,6 +162,11 @@ def test_sixteen_bit_colour_in_a_png_is_scaled() -> None:
     assert near(decoded(_png(2, 1, 16, 2, row))[0], [(255, 128, 0), (1, 0, 255)], 1)
 
 
+def test_the_transparent_value_of_a_16_bit_png_is_white() -> None:
+    rows = b"\0" + struct.pack(">HHH", 1000, 0, 0xFFFF)
+    assert decoded(_png(3, 1, 16, 0, rows, clear=struct.pack(">H", 1000)))[0, :, 0].tolist() == [255, 0, 255]
+
+
 def test_a_16_bit_tiff_whose_zero_is_white_is_turned_round() -> None:
     body = bytearray(saved(Image.fromarray(np.array([[0, 65535, 16384, 49152]], np.uint16)), "TIFF"))
     (at,) = struct.unpack_from("<I", body, 4)
@@ -364,12 +369,13 @@ def test_broken_images_raise_image_errors_and_nothing_else() -> None:
     assert fuzz(rounds=40, seed=7) == []
 
 
-def _png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
+def _png(width: int, height: int, depth: int, colour: int, rows: bytes, *, clear: bytes = b"") -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     about = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    parts = [chunk(b"IHDR", about), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
+    transparent = [chunk(b"tRNS", clear)] if clear else []
+    parts = [chunk(b"IHDR", about), *transparent, chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 

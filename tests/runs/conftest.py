@@ -16,11 +16,18 @@ from tools.origin import running_origin
 
 @pytest.fixture
 def volume(tmp_path: Path, localstack: LocalStack, s3: Any, bucket: str) -> Iterator[Callable[..., Volume]]:
-    """Makes volumes: `volume(pages, faults=…, endpoint=…, **origin)`."""
+    """Makes volumes: `volume(pages, size=…, faults=…, endpoint=…, **origin)`."""
     with ExitStack() as stack:
 
-        def make(pages: int = 5, *, faults: Any = None, endpoint: str | None = None, **origin: Any) -> Volume:
-            folder = page_images(tmp_path / "images", pages)
+        def make(
+            pages: int = 5,
+            *,
+            size: tuple[int, int] = (120, 160),
+            faults: Any = None,
+            endpoint: str | None = None,
+            **origin: Any,
+        ) -> Volume:
+            folder = page_images(tmp_path / "images", pages, size)
             served = stack.enter_context(running_origin(folder, faults=faults, **origin))
             made = Volume(tmp_path, s3, bucket, endpoint or localstack.url, served)
             stack.callback(made.close)

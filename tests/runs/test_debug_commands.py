@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.debug import screen
+from supervisor.debug import cli, dumps, screen, wording
 from tests.debug_run import Debugged, debug, standing_still
 from tests.gpu_process import ROOT
 from tests.volume import wait_for
@@ -56,8 +56,7 @@ def test_a_reading_command_answers_people_and_scripts_while_a_page_hangs(hung: D
     people = hung.ask(*command)
     assert (people.code, people.err) == (0, "")
     assert people.out.strip()
-    if command[0] not in ("events", "tail"):
-        assert re.search(r"^snapshot \d+\.\d s old$", people.out, re.MULTILINE)
+    assert re.search(r"^snapshot \d+\.\d s old$", people.out, re.MULTILINE)
     scripts = hung.ask(*command, "--json")
     assert scripts.code == 0
     assert isinstance(scripts.json["age_s"], float)
@@ -108,6 +107,7 @@ def test_the_stack_of_a_hung_worker_names_page_step_and_model_and_shows_where_it
     assert re.fullmatch(r"  page 0003 is in TextRecognition reader 1/2, no progress for \S+, thread 0x\w+", first[1])
     stack = said.out.partition("<- 0003\n")[2].partition("\n\n")[0]
     assert "in _hang" in stack.splitlines()[0]
+    assert next(line for line in said.out.splitlines() if "most recent call first" in line).endswith("<- 0003")
     again = hung.ask("stack", "gpu-0", "--json").json
     assert "in _hang" in again["stacks"]
     for other in ("fetcher", "uploader", "standby"):
@@ -174,7 +174,9 @@ def test_config_says_where_each_value_came_from(hung: Debugged):
         (["status", "--socket", "/nowhere/supervisor.sock"], 4, "there is no socket at /nowhere/supervisor.sock"),
         (["watch"], 2, "watch needs a terminal"),
         (["status", "--from", "/nowhere"], 2, "/nowhere cannot be read: No such file or directory"),
-        (["status", "--from", __file__], 2, "test_debug_commands.py: "),
+        (["status", "--from", __file__], 2, "test_debug_commands.py is not a dump for this program: "),
+        (["pages", "--older", "soon"], 2, "soon is not a number of seconds above 0"),
+        (["events", "-n", "²"], 2, "² is not a number of lines"),
         (["tail", "gpu", "-f", "--from", "/nowhere"], 2, "a dump does not go on"),
         (["pause", "--from", "/nowhere"], 2, "unrecognized arguments"),
     ],
@@ -279,6 +281,99 @@ def test_fifty_clients_and_garbage_do_not_disturb_the_run(hung: Debugged):
     assert hung.ask("ping").code == 0
 
 
+def test_the_screen_shows_nothing_that_would_act_on_a_terminal():
+    shown = wording.printable({"lines": ["\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b5m\r åäö\tx\n"]})
+    assert shown == {"lines": ["red \\x1b]0;title\\x07 \\x9b5m\\x0d åäö\tx\n"]}
+
+
+def test_long_lines_of_output_are_left_whole_for_grep(dumped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path, line = tmp_path / "long.json", "word " * 100 + "end"
+    dump = json.loads(dumped.read_bytes())
+    path.write_text(json.dumps(dump | {"tails": {**dump["tails"], "gpu-0": [line]}}))
+    assert cli.main(["tail", "gpu", "--from", str(path)]) == 0
+    assert line in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "actors", "queues", "arena", "config", "events", "exits", "tails", "limits", "pages"]
+)
+@pytest.mark.parametrize("wrong", [None, [1], {"at": 1e300}, [{"at": 1e18}]])
+def test_a_damaged_dump_is_said_to_be_one_or_shows_what_is_left_of_it(
+    dumped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, wrong: Any
+):
+    path = tmp_path / "damaged.json"
+    path.write_text(json.dumps(json.loads(dumped.read_bytes()) | {name: wrong}))
+    for command in READING:
+        code = cli.main([*command, "--from", str(path)])
+        said = capsys.readouterr()
+        assert code in (0, 2, 3)
+        assert said.out.strip() if code == 0 else said.err.strip()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is not a dump for this program: "),
+        (b"\x00\xff", "is not a dump for this program: "),
+        (b"[" * 100_000, "is not a dump for this program: "),
+        (b"{}", "neither `batchpod-debug dump` nor a failed run has written it"),
+        (b" " * (dumps.MAX_BYTES + 1), "it is larger than 64 MiB"),
+    ],
+    ids=["empty", "binary", "deep", "foreign", "huge"],
+)
+def test_a_file_that_is_no_dump_is_named_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, says: str
+):
+    path = tmp_path / "other.json"
+    path.write_bytes(content)
+    assert cli.main(["status", "--from", str(path)]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_dump_of_another_protocol_is_not_guessed_at(dumped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(json.loads(dumped.read_bytes()) | {"protocol": 0}))
+    assert cli.main(["status", "--from", str(path)]) == 2
+    assert "it is of protocol 0, not of 1: use the batchpod-debug of the image" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "says"),
+    [
+        ("config | true; exit ${PIPESTATUS[0]}", 0, ""),
+        ("status --json | true; exit ${PIPESTATUS[0]}", 0, ""),
+        ("dump | true; exit ${PIPESTATUS[0]}", 0, ""),
+        ("status >&-", 0, ""),
+        ("ping >&- 2>&-", 0, ""),
+        ("status >/dev/full", 2, "the answer cannot be written to stdout: No space left on device\n"),
+        ("status --json >/dev/full", 2, "the answer cannot be written to stdout: No space left on device\n"),
+        ("page $'\\xff'", 2, "'?' is not a page: expected its number, such as 412 or 0412\n"),
+        ("status $'\\xff'", 2, "there is no actor '?'; there are fetcher, gpu-0, standby, uploader\n"),
+        ("loglevel gpu $'\\xff' --json", 2, ""),
+    ],
+)
+def test_an_odd_stdout_or_argument_is_no_traceback(hung: Debugged, shell: str, code: int, says: str):
+    line = f"{sys.executable} -m supervisor {shell}"
+    environ = {**os.environ, "WORKDIR_PATH": str(hung.volume.workdir)}
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, says)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONIOENCODING": "ascii"},
+        {"TERM": "", "COLUMNS": "banana", "NO_COLOR": "1"},
+    ],
+    ids=["locale C", "ascii", "no terminal"],
+)
+def test_a_poor_environment_is_enough(hung: Debugged, environ: dict[str, str]):
+    for command in (["status"], ["watch", "--once"], ["stack", "gpu"]):
+        said = hung.ask(*command, **environ)
+        assert (said.code, said.err) == (0, "")
+
+
 def test_no_run_no_answer(tmp_path: Path):
     said = debug("status", WORKDIR_PATH=str(tmp_path))
     assert said.code == 4
@@ -287,23 +382,5 @@ def test_no_run_no_answer(tmp_path: Path):
 
 def test_the_words_of_help_cover_every_command():
     text = debug("--help").out
-    served: set[Any] = {
-        *[
-            "status",
-            "watch",
-            "show",
-            "pages",
-            "page",
-            "arena",
-            "queues",
-            "stack",
-            "events",
-            "tail",
-            "exits",
-            "config",
-            "dump",
-            "ping",
-        ]
-    }
-    served |= {*["restart", "pause", "resume", "retry", "fail", "loglevel", "stop"]}
+    served = {command[0] for command in READING} | set(cli.ACTING) | {"dump", "ping"}
     assert served <= set(text.split())

@@ -138,6 +138,8 @@ def test_a_run_that_is_ending_over_a_dead_store_still_answers_and_takes_no_order
         assert run.ask("stop").code == 0
         said = wait_for(lambda: (s := run.ask("status", "--json").json)["run"]["ending"] and s, "the ending")
         assert said["run"]["sentence"] == "The run has failed in stage stream and is ending: SIGTERM"
+        closed = run.until("an end of the gpu", ["status"], lambda said: said["actors"][1]["state"] == "closed")
+        assert closed["actors"][1]["pages"] == []
         for command in ("page 2", "pages", "events", "exits", "tail gpu", "arena", "queues", "dump"):
             assert run.ask(*command.split()).code == 0, command
         for order in ("pause", "restart gpu", "retry 2", "fail 2", "loglevel gpu INFO", "stop"):
@@ -151,7 +153,7 @@ def test_a_run_that_is_ending_over_a_dead_store_still_answers_and_takes_no_order
 
 
 def test_a_load_that_hangs_is_seen_and_can_be_stopped(tmp_path: Path):
-    with debugged(tmp_path, reader={"load_error": "hang"}, GPU_LOAD_SECONDS="900") as run:
+    with debugged(tmp_path, reader={"load_error": "hang"}, GPU_LOAD_SECONDS="900", LOOKAHEAD_PAGES="2") as run:
         said = run.until("the load", ["status"], lambda said: any(row["state"] == "loading" for row in said["actors"]))
         gpu = next(row for row in said["actors"] if row["actor"] == "gpu-0")
         assert gpu["limit_s"] == 900
@@ -161,6 +163,8 @@ def test_a_load_that_hangs_is_seen_and_can_be_stopped(tmp_path: Path):
         )
         assert "is in load" in hung.splitlines()[1]
         assert run.ask("retry", "1").code == 0
+        waiting = run.ask("page", "6").out
+        assert waiting.startswith("page 0006: waiting for ")
         assert run.ask("restart", "gpu").out == "gpu-0 is restarted at once (it was loading)\n"
         run.until("the next start", ["exits"], lambda said: said["exits"])
         assert run.ask("stop").code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import shutil
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -162,41 +163,82 @@ def test_a_snapshot_that_is_not_renewed_is_said_in_red(hung: Debugged):
     play(scene())
 
 
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed: the screen is not tried in a terminal")
-def test_the_screen_works_in_a_real_terminal(hung: Debugged, tmp_path: Path):
-    command = shlex.join([sys.executable, "-m", "supervisor", "watch", "--socket", str(hung.socket)])
+class Terminal:
+    """`watch` in a real terminal under tmux, as the only thing in it; what comes after it is `stty`."""
 
-    def tmux(*arguments: str) -> str:
-        asked = ["tmux", "-S", f"{hung.socket.parent}/tmux", "-f", "/dev/null", *arguments]
+    def __init__(self, hung: Debugged, tmp_path: Path, size: tuple[int, int]) -> None:
+        self._socket, self._pid = f"{hung.socket.parent}/tmux", tmp_path / "pid"
+        watch = shlex.join([sys.executable, "-m", "supervisor", "watch", "--socket", str(hung.socket)])
+        run = f"sh -c 'echo $$ > {self._pid}; exec env -u COLUMNS -u LINES {watch}'"
+        columns, rows = map(str, size)
+        after = "echo ended with $?; stty -a; exec cat"
+        self.tmux("new-session", "-d", "-x", columns, "-y", rows, f"{run}; {after}")
+
+    def tmux(self, *arguments: str) -> str:
+        asked = ["tmux", "-S", self._socket, "-f", "/dev/null", *arguments]
         return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout
 
-    def screen() -> str:
-        return tmux("capture-pane", "-p")
+    @property
+    def screen(self) -> str:
+        return self.tmux("capture-pane", "-p")
 
-    try:
-        tmux(
-            "new-session",
-            "-d",
-            "-x",
-            "120",
-            "-y",
-            "30",
-            f"env -u COLUMNS -u LINES {command}; echo ended with $?; exec cat",
-        )
-        wait_for(lambda: "gpu-0" in screen() and "q quit" in screen(), "the screen")
-        assert any(line.startswith("ACTOR") for line in screen().splitlines())
-        tmux("send-keys", "j")
-        tmux("send-keys", "s")
-        wait_for(lambda: "page 0003" in screen() and "esc back" in screen(), "the stack")
-        tmux("send-keys", "Escape")
-        wait_for(lambda: "q quit" in screen(), "the way back")
-        tmux("send-keys", "R")
-        wait_for(lambda: "Restart gpu-0" in screen(), "the question")
-        tmux("send-keys", "n")
-        wait_for(lambda: "Restart gpu-0" not in screen(), "no restart")
-        tmux("send-keys", "q")
-        wait_for(lambda: "ended with 0" in screen(), "the end")
-    finally:
-        tmux("kill-server")
-        Path(f"{hung.socket.parent}/tmux").unlink(missing_ok=True)
+    def shows(self, *words: str) -> None:
+        wait_for(lambda: all(word in self.screen for word in words), f"{words} on the screen:\n{self.screen}")
+
+    def signal(self, number: int) -> None:
+        os.kill(int(self._pid.read_text()), number)
+
+    def close(self) -> None:
+        self.tmux("kill-server")
+        Path(self._socket).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def terminal(hung: Debugged, tmp_path: Path) -> Iterator[Callable[[int, int], Terminal]]:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed: the screen is not tried in a terminal")
+    with ExitStack() as stack:
+
+        def opened(columns: int, rows: int) -> Terminal:
+            made = Terminal(hung, tmp_path, (columns, rows))
+            stack.callback(made.close)
+            return made
+
+        yield opened
     assert hung.ask("ping").code == 0
+
+
+def test_the_screen_works_in_a_real_terminal(terminal: Callable[[int, int], Terminal]):
+    seen = terminal(120, 30)
+    seen.shows("gpu-0", "q quit")
+    assert any(line.startswith("ACTOR") for line in seen.screen.splitlines())
+    seen.tmux("send-keys", "j")
+    seen.tmux("send-keys", "s")
+    seen.shows("page 0003", "esc back")
+    seen.tmux("send-keys", "Escape")
+    seen.shows("q quit")
+    seen.tmux("send-keys", "R")
+    seen.shows("Restart gpu-0")
+    seen.tmux("send-keys", "n")
+    wait_for(lambda: "Restart gpu-0" not in seen.screen, "no restart")
+    seen.tmux("send-keys", "q")
+    seen.shows("ended with 0", " icanon", " echo ")
+
+
+def test_the_screen_follows_the_size_of_its_terminal(terminal: Callable[[int, int], Terminal]):
+    seen = terminal(20, 12)
+    seen.shows("2/6 pages", "q quit")
+    seen.tmux("resize-window", "-x", "160", "-y", "30")
+    seen.shows("LAST EXIT", "gpu-0")
+    seen.tmux("resize-window", "-x", "80", "-y", "24")
+    wait_for(lambda: "LAST EXIT" not in seen.screen and "LIMIT" in seen.screen, "fewer columns")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_ends_the_screen_and_leaves_the_terminal_as_it_was(
+    terminal: Callable[[int, int], Terminal], number: signal.Signals
+):
+    seen = terminal(80, 24)
+    seen.shows("gpu-0", "q quit")
+    seen.signal(number)
+    seen.shows("ended with 0", " icanon", " echo ")

@@ -193,7 +193,7 @@ def test_on_the_last_attempt_a_page_that_stays_away_is_recorded_failed(volume: M
     ended = this.run(INDEX_FAILURE_COUNT="3", BACKOFF_LIMIT_PER_INDEX="3")
     assert ended.code == 0, ended.log
     assert this.manifest["results"]["0002"]["error"].endswith(" (still failing on the index's last attempt)")
-    assert this.manifest["pages_failed"] == 1
+    assert this.manifest["pages_failed"] == 1, (this.manifest["results"], ended.log)
 
 
 def test_every_stored_file_parses_and_carries_the_stamp(volume: Make):

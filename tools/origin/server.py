@@ -27,12 +27,14 @@ _SIZE = re.compile(r"(?P<w>\d+),(?P<h>\d*)")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request: `path` with its query as sent, `page` its number (None for a manifest), `at` monotonic seconds."""
+    """One request: `path` with its query as sent, `page` its number (None for a manifest), `at` monotonic seconds,
+    `peer` the client's address and port."""
 
     path: str
     headers: dict[str, str]
     at: float
     page: int | None
+    peer: str
 
 
 class Origin:
@@ -103,15 +105,28 @@ class Origin:
         self.host_url = f"{'https' if self._ssl else 'http'}://{name}:{port}"
 
     async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._runner is None:
+            return
+        server = self._runner.server
+        await self._runner.cleanup()
+        # A connection that was accepted at the last moment is made only in the loop's next turns.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        if server is not None:
+            await server.shutdown(0)
 
     # --- requests
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         kind, page = self._what(request.path)
         self.requests.append(
-            Asked(request.raw_path, dict(request.headers), time.monotonic(), page.number if page else None)
+            Asked(
+                path=request.raw_path,
+                headers=dict(request.headers),
+                at=time.monotonic(),
+                page=page.number if page else None,
+                peer=str(request.transport and request.transport.get_extra_info("peername")),
+            )
         )
         answer = self._true(request, kind, page)
         fault = self._fault(kind, page)
