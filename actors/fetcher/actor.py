@@ -13,8 +13,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
-from actors import childlog
-from actors.fetcher import heap
+from actors import childlog, heap
 from actors.fetcher.budget import Budget
 from actors.fetcher.cache import ImageCache, usable_bucket
 from actors.fetcher.decoding import Decoding

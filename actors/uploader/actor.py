@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, assert_never
 
-from actors import childlog, s3
+from actors import childlog, heap, s3
 from actors.messages import (
     DEFERRED,
     FAILED,
@@ -66,6 +66,7 @@ def main(channel: Channel, spec: UploaderSpec, descriptors: dict[str, int]) -> N
         EOFError: the supervisor is gone.
     """
     childlog.setup("uploader", spec.log_level, channel)
+    heap.give_back_freed()
     if not spec.s3_verify_tls:
         log.warning("S3_VERIFY_TLS is off: the results store's certificate is not checked")
     uploader = Uploader(channel, spec)

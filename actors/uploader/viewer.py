@@ -36,14 +36,21 @@ def build(volume: Volume, keys: Keys, results_url: str, name: str, sizes: Mappin
             "id": manifest_url,
             "type": "Manifest",
             "label": _language_map(volume.label, name),
-            "items": [
-                _canvas(page, base, url(results_url, keys.alto(page.number)), sizes[page.number])
-                for page in volume.pages
-                if page.number in sizes
-            ],
+            "items": orjson.Fragment(_canvases(volume, keys, results_url, base, sizes)),
             "service": [{"@id": f"{base}/search", "@type": "SearchService1", "profile": SEARCH_PROFILE}],
         }
     )
+
+
+def _canvases(volume: Volume, keys: Keys, results_url: str, base: str, sizes: Mapping[int, Size]) -> bytes:
+    """A JSON list, written canvas by canvas: as objects, those of a long volume are many times as large."""
+    text = bytearray(b"[")
+    for page in volume.pages:
+        if page.number in sizes:
+            canvas = _canvas(page, base, url(results_url, keys.alto(page.number)), sizes[page.number])
+            text += (b"," if len(text) > 1 else b"") + orjson.dumps(canvas)
+    text += b"]"
+    return bytes(text)
 
 
 def without_credentials(value: Any) -> Any:

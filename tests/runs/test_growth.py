@@ -16,6 +16,8 @@ from tests.volume import Running, Volume, steps, wait_for
 Make = Callable[..., Volume]
 PAGES, SETTLED, LAST = 1000, 200, 980
 GROWTH = 0.05
+PAGES_AT_ONCE = 2
+"""Each has a thread of its own in the gpu process."""
 IN_FLIGHT = 40
 """Pages between the GPU and the store, at most: each has three files."""
 
@@ -40,8 +42,7 @@ def test_a_thousand_pages_leave_every_process_as_large_as_two_hundred(volume: Ma
     with s3_double.running() as store:
         this = volume(PAGES, size=(48, 64), endpoint=store.url)
         this.use(steps())
-        # No new viewer manifest between the two looks: it is as large as the volume so far, and so is its making.
-        run = this.start("batchpod.reporter.INTERIM_LEAST_S=3600", GPU_STANDBY="true", LOG_SHIP_SECONDS="2")
+        run = this.start("batchpod.reporter.INTERIM_LEAST_S=1", GPU_STANDBY="true", LOG_SHIP_SECONDS="2")
         most_files = 0
 
         def at_page(number: int) -> bool:
@@ -59,6 +60,6 @@ def test_a_thousand_pages_leave_every_process_as_large_as_two_hundred(volume: Ma
     print({name: f"{early[name][0] / 2**20:.1f} MiB {late[name][0] / early[name][0] - 1:+.1%}" for name in early})
     for name, (size, threads, descriptors) in early.items():
         assert late[name][0] <= size * (1 + GROWTH), (name, early, late)
-        assert late[name][1] <= threads, (name, early, late)
+        assert late[name][1] <= threads + PAGES_AT_ONCE, (name, early, late)
         assert late[name][2] <= descriptors + 4, (name, early, late)
     assert most_files <= 3 * IN_FLIGHT + 12, most_files
