@@ -63,13 +63,13 @@ class Intake:
 
     def _order_decodes(self) -> None:
         ledger, now = self._register.ledger, self._loop.clock.now()
-        in_use = {lent.key for lent in self.arena.lent}
         alone = [n for n in self._decode_alone if ledger[n].state is State.FETCHED]
         if any(n in self._decode_alone for n in self._decoding):
             return
-        for page in ledger.each(State.FETCHED):
-            if page.number not in in_use and not self.arena.wanted(page.number):
-                self.arena.request(page.number, page.pixel_bytes, now)
+        if ledger.count(State.FETCHED) > self.arena.waiting:
+            for page in ledger.each(State.FETCHED):
+                if self.arena.block(page.number) is None and not self.arena.wanted(page.number):
+                    self.arena.request(page.number, page.pixel_bytes, now)
         if not alone:
             self._decode_granted(now)
         elif not self._decoding:  # A page that was being decoded when the fetcher died has no other beside it.

@@ -69,6 +69,7 @@ class Arena:
         self._free: list[Block] = [Block(0, size_bytes)]
         self._lent: dict[int, Lent] = {}
         self._requests: dict[int, tuple[int, float]] = {}
+        self._worth_a_look = True
 
     def fits(self, length: int) -> bool:
         """Whether a block of `length` bytes can ever be had."""
@@ -85,16 +86,21 @@ class Arena:
         if not self.fits(length):
             raise ValueError(f"{length} bytes never fit into {self.size_bytes}")
         self._requests[key] = (length, now)
+        self._worth_a_look = True
 
     def withdraw(self, key: int) -> None:
         """Forget a request that was not granted yet."""
-        self._requests.pop(key, None)
+        if self._requests.pop(key, None) is not None:
+            self._worth_a_look = True
 
     def grants(self, holder: str, now: float, only: int | None = None) -> list[tuple[int, Block]]:
         """Give blocks to waiting requests, in the order of asking where possible; each is lent to `holder`.
 
         With `only` no other request is looked at.
         """
+        if not self._worth_a_look:
+            return []
+        self._worth_a_look = only is not None
         given = []
         for key, (length, since_at) in list(self._requests.items()):
             if only is not None and key != only:
@@ -120,6 +126,7 @@ class Arena:
         lent = self._lent.pop(key, None)
         if lent is not None:
             self._give_back(Block(lent.block.offset, _aligned(lent.block.length)))
+            self._worth_a_look = True
 
     def block(self, key: int) -> Block | None:
         lent = self._lent.get(key)

@@ -24,7 +24,7 @@ class Serializer:
         return self.template.render(
             document=document,
             steps=get_steps(document),
-            version=metadata.version("htrflow"),
+            version=metadata.metadata("htrflow").get("Version"),
             timestamp=datetime.now(UTC).isoformat(),
         )
 
