@@ -13,9 +13,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from batchpod import __version__, environment
-from batchpod.environment import Command
+from batchpod import __version__
 from batchpod.errors import Cause, Stopped
+from batchpod.settings import environment
+from batchpod.settings.environment import Command
 
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STOPPED = 143
@@ -83,7 +84,7 @@ class _Versions(argparse.Action):
 
 def _run(_: argparse.Namespace) -> int:
     def run() -> int:
-        from batchpod.config import Config
+        from batchpod.settings.config import Config
 
         config = Config.from_env(os.environ)
         from batchpod.run import run
@@ -95,7 +96,7 @@ def _run(_: argparse.Namespace) -> int:
 
 def _warmup(_: argparse.Namespace) -> int:
     def run() -> int:
-        from batchpod import warmup
+        from batchpod.commands import warmup
 
         return warmup.run(os.environ)
 
@@ -120,7 +121,8 @@ def _stoppable(stage: str, command: Callable[[], int]) -> int:
 
 def _ended(error: Exception, stage: str) -> int:
     """Leave the termination message first, then the line for people."""
-    from batchpod import advice, termination
+    from batchpod import advice
+    from batchpod.reporting import termination
     from batchpod.verdict import verdict_of
 
     verdict = verdict_of(error, stage)
@@ -133,18 +135,18 @@ def _ended(error: Exception, stage: str) -> int:
 
 
 def _wait_warmup(_: argparse.Namespace) -> int:
-    from batchpod import wait_warmup
+    from batchpod.commands import wait_warmup
 
     return wait_warmup.run(os.environ)
 
 
 def _pages(arguments: argparse.Namespace) -> int:
-    from batchpod import pages
+    from batchpod.commands import pages
 
     return pages.run(arguments.source, os.environ, credentials=arguments.credentials)
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from batchpod import check
+    from batchpod.commands import check
 
     return check.run(os.environ, online=arguments.online)

@@ -1,7 +1,7 @@
 """Who works in a run: how each actor is started, and what of the environment it may see.
 
 Owns the plans (entry point, settings, narrowed environment, descriptors); when they start and what they are told is
-services.py's and gpus.py's.
+services.py's and pool.py's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from actors.messages import CODEC
 from actors.specs import FetcherSpec, GpuSpec, UploaderSpec
 from batchpod import __version__
-from batchpod.config import Config
+from batchpod.settings.config import Config
 from batchpod.workdir import Workdir
 from supervisor import arena
 from supervisor.process import Plan

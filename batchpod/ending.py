@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from actors.messages import Cease
-from batchpod import advice, termination
+from batchpod import advice
 from batchpod.errors import Cause
-from batchpod.ledger import State
+from batchpod.flow.ledger import State
+from batchpod.reporting import termination
 from batchpod.verdict import ExitCode, Verdict
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """One run of one volume: the stages, from top to bottom.
 
 `Run.stages` is the story. Owns the order of things; what happens in between is turning.py's, pages are stream.py's,
-processes gpus.py's and services.py's, the end ending.py's.
+processes pool.py's and services.py's, the end ending.py's.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from actors.messages import (
     VerifyStored,
 )
 from actors.runlog import RunLog
-from batchpod import advice, termination
-from batchpod.config import Config, arena_problem
-from batchpod.console import captured, logging_to
+from batchpod import advice
 from batchpod.ending import Ending
 from batchpod.errors import Cause, Permanent, RunError, Transient
-from batchpod.inspection import Inspection
-from batchpod.ledger import State
-from batchpod.outcomes import Outcomes
-from batchpod.slots import Phase
+from batchpod.flow.ledger import State
+from batchpod.gpus.slots import Phase
+from batchpod.inspection.publisher import Inspection
+from batchpod.reporting import termination
+from batchpod.reporting.console import captured, logging_to
+from batchpod.reporting.outcomes import Outcomes
+from batchpod.settings.config import Config, arena_problem
 from batchpod.turning import Turning
 from batchpod.verdict import Tally, Verdict, after_verify, verdict_of
 from batchpod.workdir import Workdir
@@ -89,7 +90,8 @@ class Run(Turning):
     ) -> None:
         super().__init__(config, environ, loop, workdir, self._write_finished, terminal=terminal)
         self.inspection = Inspection(self)
-        self._outcomes = Outcomes(self.stream, self.gpus, config.image_cache_bucket)
+        cache = config.image_cache_bucket if config.image_cache_bucket != config.s3_bucket else None
+        self._outcomes = Outcomes(self.stream, self.gpus, cache)
 
     # --------------------------------------------------------------------------------------------------- the stages
 

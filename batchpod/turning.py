@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 from actors.messages import Dying, ErrorLogged, Imported, Loaded, LoadFailed, ReadSource, SourceFailed
 from actors.redact import for_log
-from batchpod.aftermath import Verdicts
-from batchpod.config import Config
 from batchpod.crew import Crew, devices
 from batchpod.errors import Cause, RunError, Stopped, Transient
-from batchpod.gpus import Gpus
-from batchpod.inspection import Inspection
-from batchpod.intake import DECODE_S
-from batchpod.memory_watch import MemoryWatch
-from batchpod.outlet import STORE_S
+from batchpod.flow.intake import DECODE_S
+from batchpod.flow.outlet import STORE_S
+from batchpod.flow.stream import Stream
+from batchpod.gpus.aftermath import Verdicts
+from batchpod.gpus.pool import Gpus
+from batchpod.inspection.publisher import Inspection
+from batchpod.memory.watch import MemoryWatch
 from batchpod.questions import ANSWERS, Questions
-from batchpod.reporter import Reporter
+from batchpod.reporting.reporter import Reporter
 from batchpod.services import Service
-from batchpod.stream import Stream
+from batchpod.settings.config import Config
 from batchpod.workdir import Workdir
 from supervisor.lifecycle import WITHIN_S, Life
 from supervisor.loop import INBOX_STUCK_S, Ended, Happening, Loop, Said, Signalled, Stuck, Undying

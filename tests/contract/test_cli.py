@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from batchpod import __version__
-from batchpod.environment import VARIABLES, Command
+from batchpod.settings.environment import VARIABLES, Command
 from tests.conftest import ROOT
 from tools.localstack import LocalStack, free_port
 from tools.origin import Fault, Origin, html, redirect, running_origin, short, silent, status

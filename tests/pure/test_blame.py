@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchpod.blame import JUDGE_AFTER, Decision, Docket, InFlight, after_hang, stalled
+from batchpod.gpus.blame import JUDGE_AFTER, Decision, Docket, InFlight, after_hang, stalled
 
 LIMIT_S = 600.0
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchpod import __version__, environment
-from batchpod.config import Config, arena_problem
-from batchpod.environment import VARIABLES, Command
+from batchpod import __version__
 from batchpod.errors import ConfigError
+from batchpod.settings import environment
+from batchpod.settings.config import Config, arena_problem
+from batchpod.settings.environment import VARIABLES, Command
 from supervisor.memory import Memory
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchpod.ledger import FINISHED, TRANSITIONS, Ledger, LedgerError, State
+from batchpod.flow.ledger import FINISHED, TRANSITIONS, Ledger, LedgerError, State
 
 
 def test_pages_of_a_state_come_in_the_order_in_which_they_entered_it():

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.messages import CODEC, FetchFailed, Forget, PageFailed
-from batchpod.accounts import Idle, StallClock
-from batchpod.guard import PATIENCE_S, Guard, Relief
+from batchpod.flow.accounts import Idle, StallClock
+from batchpod.memory.guard import PATIENCE_S, Guard, Relief
 from supervisor import marks
 from supervisor.clock import Clock
 from supervisor.events import Events

@@ -9,8 +9,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchpod.progress import EVERY_S, Cadence, Progress
-from batchpod.terminal import Standing, clock, live_line, minute_line
+from batchpod.reporting.progress import EVERY_S, Cadence, Progress
+from batchpod.reporting.terminal import Standing, clock, live_line, minute_line
 
 STARTED = Progress("setup", started_at=1_700_000_000.9)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from batchpod import termination
+from batchpod.reporting import termination
 from batchpod.verdict import ExitCode, Verdict
 
 TRUNCATED = "...(truncated)"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchpod.volumes import Volume, VolumeError, parse, read_volume
+from batchpod.settings.volumes import Volume, VolumeError, parse, read_volume
 
 
 @pytest.fixture

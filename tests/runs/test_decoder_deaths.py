@@ -56,7 +56,7 @@ def test_more_deadly_pages_than_the_fetcher_may_die_do_not_end_the_run(volume: M
 def test_a_page_whose_decode_never_ends_is_failed_and_the_others_come_out(volume: Make):
     this = volume(8)
     this.use(steps())
-    ended = this.start("batchpod.intake.DECODE_S=2", **deadly(this, 4, width=HANGS)).end()
+    ended = this.start("batchpod.flow.intake.DECODE_S=2", **deadly(this, 4, width=HANGS)).end()
     assert ended.code == 0, ended.log
     failed = {name for name, status in this.outcomes().items() if status == "failed"}
     assert failed == {"0004"}, ended.log

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,8 +19,26 @@ PAGES, SETTLED, LAST = 1000, 200, 980
 GROWTH = 0.05
 PAGES_AT_ONCE = 2
 """Each has a thread of its own in the gpu process."""
-IN_FLIGHT = 40
-"""Pages between the GPU and the store, at most: each has three files."""
+GONE_AFTER_S = 5.0
+_FILE, _DONE = re.compile(r"(\d{4})\.(?:page|alto|tree)\.\w+"), re.compile(r"^page (\d{4}) ok", re.MULTILINE)
+
+
+class Leftovers:
+    """Files in the workdir of pages that have been done for a while; `look` again and again."""
+
+    def __init__(self, run: Running, workdir: Path) -> None:
+        self._run, self._workdir = run, workdir
+        self._done_at: dict[str, float] = {}
+        self.found: set[str] = set()
+        self.seen = 0
+
+    def look(self) -> None:
+        now = time.monotonic()
+        for page in _DONE.findall(self._run.log):
+            self._done_at.setdefault(page, now)
+        there = {file: match[1] for _, _, files in os.walk(self._workdir) for file in files if (match := _FILE.fullmatch(file))}
+        self.seen += len(there)
+        self.found |= {file for file, page in there.items() if now - self._done_at.get(page, now) > GONE_AFTER_S}
 
 
 def anonymous_bytes(pid: int) -> int:
@@ -42,12 +61,11 @@ def test_a_thousand_pages_leave_every_process_as_large_as_two_hundred(volume: Ma
     with s3_double.running() as store:
         this = volume(PAGES, size=(48, 64), endpoint=store.url)
         this.use(steps())
-        run = this.start("batchpod.reporter.INTERIM_LEAST_S=1", GPU_STANDBY="true", LOG_SHIP_SECONDS="2")
-        most_files = 0
+        run = this.start("batchpod.reporting.reporter.INTERIM_LEAST_S=1", GPU_STANDBY="true", LOG_SHIP_SECONDS="2")
+        leftovers = Leftovers(run, this.workdir)
 
         def at_page(number: int) -> bool:
-            nonlocal most_files
-            most_files = max(most_files, sum(len(files) for _, _, files in os.walk(this.workdir)))
+            leftovers.look()
             return finished(run) >= number
 
         wait_for(lambda: at_page(SETTLED), "page 200", 120, run)
@@ -62,4 +80,5 @@ def test_a_thousand_pages_leave_every_process_as_large_as_two_hundred(volume: Ma
         assert late[name][0] <= size * (1 + GROWTH), (name, early, late)
         assert late[name][1] <= threads + PAGES_AT_ONCE, (name, early, late)
         assert late[name][2] <= descriptors + 4, (name, early, late)
-    assert most_files <= 3 * IN_FLIGHT + 12, most_files
+    assert not leftovers.found
+    assert leftovers.seen > 100, "the looks saw no page's files at all"

@@ -16,7 +16,7 @@ from tests.volume import Running, Volume, steps, wait_for
 
 Make = Callable[..., Volume]
 ROOT = Path("/sys/fs/cgroup")
-HURRY = "batchpod.guard.PATIENCE_S=1"
+HURRY = "batchpod.memory.guard.PATIENCE_S=1"
 
 
 @dataclass

@@ -130,7 +130,7 @@ def test_a_page_that_hangs_on_its_way_to_the_store_is_failed_the_second_time(vol
     this = volume(8, endpoint=store.url)
     this.use(steps())
     store.faults.hold = "/alto/0003"
-    ended = this.start("batchpod.outlet.STORE_S=4").end()
+    ended = this.start("batchpod.flow.outlet.STORE_S=4").end()
     assert ended.code == 0, ended.log
     assert "page 0003 failed: its export made no progress for 4 s, 2 times" in ended.log
     assert len(pages_in(store)) == 7

@@ -12,9 +12,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from batchpod import advice, environment
-from batchpod.environment import Command
+from batchpod import advice
 from batchpod.errors import ConfigError, Stopped
+from batchpod.settings import environment
+from batchpod.settings.environment import Command
 from batchpod.verdict import ExitCode, verdict_of
 
 POLL_S = 10.0

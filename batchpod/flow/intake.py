@@ -19,10 +19,10 @@ from actors.messages import (
     Forget,
     page_name,
 )
-from batchpod.config import Config
-from batchpod.ledger import State
-from batchpod.register import Register
+from batchpod.flow.ledger import State
+from batchpod.flow.register import Register
 from batchpod.services import Service
+from batchpod.settings.config import Config
 from supervisor.arena import Arena
 from supervisor.loop import Loop
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from actors.redact import for_log
-from batchpod.ledger import FINISHED, State
+from batchpod.flow.ledger import FINISHED, State
 from supervisor.debug.protocol import PROTOCOL
 from supervisor.debug.views import SUPERVISOR
 
 if TYPE_CHECKING:
-    from batchpod.inspection import Inspection
+    from batchpod.inspection.publisher import Inspection
 
 Json = dict[str, Any]
 DUMP_BYTES = 1 << 20

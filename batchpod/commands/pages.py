@@ -20,9 +20,10 @@ from actors.fetcher.source import ManifestError, Source
 from actors.fetcher.source_reading import SourceLost, fetch_manifest
 from actors.messages import page_name
 from actors.redact import credentials_only
-from batchpod import advice, environment
-from batchpod.environment import Command, shown
+from batchpod import advice
 from batchpod.errors import ConfigError, Permanent, RunError, Transient
+from batchpod.settings import environment
+from batchpod.settings.environment import Command, shown
 from batchpod.verdict import ExitCode, verdict_of
 
 

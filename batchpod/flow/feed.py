@@ -1,7 +1,7 @@
 """Pages on the GPU: handed to the gpu actors, taken back from those that end, exported.
 
 Owns which page goes where and when, and the account of idle time. Who is blamed is blame.py's, the processes are
-gpus.py's.
+pool.py's.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Iterable
 
 from actors.messages import Exported, PageFailed, PageStarted, page_name
-from batchpod.accounts import Idle, StallClock
 from batchpod.errors import Cause, Transient
-from batchpod.gpus import Gpus
-from batchpod.ledger import Page, State
-from batchpod.outlet import Outlet
-from batchpod.register import Register
-from batchpod.slots import Phase, Slot
+from batchpod.flow.accounts import Idle, StallClock
+from batchpod.flow.ledger import Page, State
+from batchpod.flow.outlet import Outlet
+from batchpod.flow.register import Register
+from batchpod.gpus.pool import Gpus
+from batchpod.gpus.slots import Phase, Slot
 from supervisor.arena import Arena
 from supervisor.loop import Loop
 
@@ -116,7 +116,7 @@ class Feed:
         self._register.ledger.move(page.number, State.EXPORTED, f"{message.lines} lines", slot.holder)
         self._outlet.upload(page)
 
-    # ---------------------------------------------------------------------------------------------- verdicts of gpus.py
+    # ---------------------------------------------------------------------------------------------- verdicts of pool.py
 
     def run_alone(self, numbers: Iterable[int], why: str) -> None:
         for number in numbers:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from actors.messages import page_name
 from actors.redact import for_log
-from batchpod import actor_rows, dump, orders
-from batchpod.ledger import Page, State
+from batchpod.flow.ledger import Page, State
+from batchpod.gpus.standby import STANDBY
+from batchpod.inspection import dump, orders
+from batchpod.inspection.snapshot import MOVING, Snapshots
 from batchpod.services import BEAT_S
-from batchpod.snapshot import MOVING, Snapshots
 from supervisor.debug import commands
 from supervisor.debug.address import socket_path
 from supervisor.debug.protocol import Kind, Refused
@@ -221,9 +222,9 @@ class Inspection:
     def limits(self, actor: str) -> Json:
         config = self._run.config
         common = {"inbox stuck": INBOX_STUCK_S}
-        if actor.startswith("gpu") or actor == actor_rows.STANDBY:
+        if actor.startswith("gpu") or actor == STANDBY:
             own: Json = {"imports": config.gpu_start_s, "model load": config.gpu_load_s}
-            if actor != actor_rows.STANDBY:
+            if actor != STANDBY:
                 own |= {"page without progress": config.page_timeout_s, "pages at once": config.gpu_pages}
             return own | common
         service = self._run.fetcher if actor == self._run.fetcher.name else self._run.uploader

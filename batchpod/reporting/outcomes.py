@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
-from batchpod.accounts import Counters
-from batchpod.gpus import Gpus
-from batchpod.ledger import Page, State
-from batchpod.stream import Stream
+from batchpod.flow.accounts import Counters
+from batchpod.flow.ledger import Page, State
+from batchpod.flow.stream import Stream
+from batchpod.gpus.pool import Gpus
 
 
 def page_outcome(page: Page) -> dict[str, Any]:

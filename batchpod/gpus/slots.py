@@ -1,6 +1,6 @@
 """One gpu actor over all its incarnations: what it is doing, which pages it has, what is held against it.
 
-Plain state. Owns the phases; who moves a slot from one to the next is gpus.py's.
+Plain state. Owns the phases; who moves a slot from one to the next is pool.py's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from batchpod.blame import Decision, Docket, InFlight
+from batchpod.gpus.blame import Decision, Docket, InFlight
 from supervisor.clock import Clock
 from supervisor.process import Incarnation
 

@@ -17,10 +17,10 @@ from actors.fetcher.source import NO_IMAGE, Page, Source
 from actors.gpu.pipeline_file import check_pipeline
 from actors.messages import page_name
 from actors.redact import for_log
-from batchpod import environment
-from batchpod.config import Config, arena_problem, unreadable
-from batchpod.environment import Command, shown
 from batchpod.errors import ConfigError, Permanent, RunError
+from batchpod.settings import environment
+from batchpod.settings.config import Config, arena_problem, unreadable
+from batchpod.settings.environment import Command, shown
 from batchpod.verdict import ExitCode
 from supervisor.memory import Cgroup
 
@@ -87,7 +87,7 @@ def _online(config: Config) -> int:
 
 def _source(config: Config) -> Source:
     from actors.fetcher.imagelist import read_images
-    from batchpod import pages
+    from batchpod.commands import pages
 
     if config.iiif_manifest_url is None:
         return read_images(config.images, volume=config.volume_ref, max_pages=config.max_pages)
@@ -101,7 +101,7 @@ def _values(config: Config) -> dict[str, Any]:
 async def _first_image(config: Config, source: Source) -> int:
     """Ask for the first page that has an image, in each of the forms that a run would try."""
     from actors.fetcher.download import INFO_MOST_BYTES, Sizes, informed
-    from batchpod import pages
+    from batchpod.commands import pages
 
     number, page = next(((n, p) for n, p in enumerate(source.pages, 1) if p.error != NO_IMAGE), (0, None))
     if page is None:

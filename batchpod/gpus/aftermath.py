@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors.messages import page_name
-from batchpod.blame import Decision
-from batchpod.slots import Slot
+from batchpod.gpus.blame import Decision
+from batchpod.gpus.slots import Slot
 from supervisor.events import Events
 from supervisor.process import Exit, thread_stack
 

@@ -18,12 +18,12 @@ from actors.messages import (
     PutProgress,
     ShipLog,
 )
-from batchpod import terminal
-from batchpod.config import Config
-from batchpod.ledger import State
-from batchpod.progress import Cadence, Progress
+from batchpod.flow.ledger import State
+from batchpod.flow.stream import Stream
+from batchpod.reporting import terminal
+from batchpod.reporting.progress import Cadence, Progress
 from batchpod.services import Service
-from batchpod.stream import Stream
+from batchpod.settings.config import Config
 from supervisor.clock import Clock
 
 INTERIM_PAGES = 10

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from actors.messages import page_name
-from batchpod.ledger import State
+from batchpod.flow.ledger import State
+from batchpod.gpus.slots import Phase, Slot
+from batchpod.gpus.standby import STANDBY
 from batchpod.services import BEAT_S, Service
-from batchpod.slots import Phase, Slot
 from supervisor.lifecycle import Life
 from supervisor.process import Incarnation
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from batchpod.run import Run
 
 Row = dict[str, Any]
-STANDBY = "standby"
 QUIET_S = 60.0
 """After so long without a page that came out, or without progress of a page, the sentence says so."""
 _FETCHED = (State.FETCHED, State.DECODING, State.READY, State.TRANSCRIBING, State.EXPORTED, State.UPLOADING, State.OK)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.messages import page_name
-from batchpod.accounts import Counters, StallClock
-from batchpod.config import Config
-from batchpod.feed import Feed
-from batchpod.intake import Intake
-from batchpod.ledger import Ledger, Page, State
-from batchpod.outlet import Outlet
-from batchpod.register import Register
+from batchpod.flow.accounts import Counters, StallClock
+from batchpod.flow.feed import Feed
+from batchpod.flow.intake import Intake
+from batchpod.flow.ledger import Ledger, Page, State
+from batchpod.flow.outlet import Outlet
+from batchpod.flow.register import Register
 from batchpod.services import Service
+from batchpod.settings.config import Config
 from supervisor.arena import Arena
 from supervisor.loop import Loop
 

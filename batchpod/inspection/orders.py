@@ -1,6 +1,6 @@
 """What a person may tell a run through the debug socket. Each order is an event of the run, with who gave it.
 
-Owns which orders are taken when; what they do is stream.py's, gpus.py's and services.py's. An order that cannot be
+Owns which orders are taken when; what they do is stream.py's, pool.py's and services.py's. An order that cannot be
 followed is refused with a sentence and changes nothing.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from actors.messages import LogLevel
-from batchpod.actor_rows import STANDBY
-from batchpod.slots import Phase
+from batchpod.gpus.slots import Phase
+from batchpod.gpus.standby import STANDBY
 from supervisor.debug.protocol import Kind, Refused
 from supervisor.debug.server import Caller, Command
 from supervisor.debug.views import SUPERVISOR, actor_named, page_named

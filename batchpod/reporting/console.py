@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 
 from actors.redact import for_log
@@ -53,6 +54,8 @@ def logging_to(say: Callable[[str], None], count_error: Callable[[], None]) -> I
             error = record.exc_info[1] if record.exc_info else None
             why = f": {type(error).__name__}: {error}" if error is not None else ""
             say(f"{record.levelname} {for_log(record.getMessage() + why)}")
+            for line in "".join(traceback.format_exception(error)).splitlines() if error is not None else ():
+                say(for_log(line))
 
     handler = Lines()
     loggers = [logging.getLogger(name) for name in ("batchpod", "actors", "supervisor")]

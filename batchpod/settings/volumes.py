@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from batchpod.environment import IDENTIFIER, URL, URLS, Kind, Refused, shown
+from batchpod.settings.environment import IDENTIFIER, URL, URLS, Kind, Refused, shown
 
 IMAGES_PREFIX = "images:"
 

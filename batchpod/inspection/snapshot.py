@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from batchpod import actor_rows
-from batchpod.ledger import State
+from batchpod.flow.ledger import State
+from batchpod.inspection import actor_rows
 from supervisor.memory import Cgroup
 from supervisor.procfs import Usage
 from supervisor.queues import CREDIT

@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from actors.messages import Upload, Uploaded, UploadFailed, UploadStarted
-from batchpod.config import Config
 from batchpod.errors import Cause, Transient
-from batchpod.ledger import FINISHED, Page, State
-from batchpod.register import Register
+from batchpod.flow.ledger import FINISHED, Page, State
+from batchpod.flow.register import Register
 from batchpod.services import Service
+from batchpod.settings.config import Config
 from supervisor.events import Events
 
 STORE_S = 600.0

@@ -23,12 +23,14 @@ from typing import Any
 import orjson
 
 from actors.redact import for_log
-from batchpod import advice, environment, termination
-from batchpod.config import unreadable
-from batchpod.environment import Command, shown
+from batchpod import advice
+from batchpod.commands.wait_warmup import marker_path
 from batchpod.errors import Cause, ConfigError, Permanent, Stopped, Transient
+from batchpod.reporting import termination
+from batchpod.settings import environment
+from batchpod.settings.config import unreadable
+from batchpod.settings.environment import Command, shown
 from batchpod.verdict import ExitCode, verdict_of
-from batchpod.wait_warmup import marker_path
 
 ONLINE = ("", "0", "false", "no", "off")
 STAGE = "warmup"

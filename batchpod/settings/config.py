@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from actors.uploader import keys
-from batchpod import environment
-from batchpod.environment import Command, Variable, shown
 from batchpod.errors import ConfigError
-from batchpod.volumes import VolumeError, read_volume
+from batchpod.settings import environment
+from batchpod.settings.environment import Command, Variable, shown
+from batchpod.settings.volumes import VolumeError, read_volume
 from supervisor.memory import Memory
 
 _VOLUME = ("VOLUME_REF", "IIIF_MANIFEST_URL", "IMAGES")

@@ -1,7 +1,7 @@
 """Who pays when a gpu process hangs or dies: pure decisions about pages, from what was seen.
 
 Owns the rules (a page alone is guilty, company is tried again alone, three blamed in a row call for the smoke test) and
-the counts they need. Knows no process and no clock; gpus.py acts on the answers.
+the counts they need. Knows no process and no clock; pool.py acts on the answers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The standby: one spare gpu process with its imports done and no model, so that a restart costs a model load only.
 
-Owns its starts, its back-off and its limits; who takes it over, and when, is gpus.py's. Its deaths are nobody's fault and
+Owns its starts, its back-off and its limits; who takes it over, and when, is pool.py's. Its deaths are nobody's fault and
 count as no start.
 """
 
@@ -11,6 +11,9 @@ from collections.abc import Callable
 from supervisor.loop import Loop
 from supervisor.process import Exit, Incarnation, Plan
 from supervisor.restart import BackOff
+
+STANDBY = "standby"
+"""Its name, until it takes over for a gpu actor."""
 
 
 class Standby:

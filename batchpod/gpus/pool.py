@@ -9,13 +9,13 @@ import os
 from typing import Any
 
 from actors.messages import Dying, Imported, Load, Loaded, LoadFailed, Stop, Transcribe, page_name
-from batchpod import aftermath, blame
-from batchpod.aftermath import Verdicts
-from batchpod.blame import InFlight
 from batchpod.crew import Crew
 from batchpod.errors import Cause, Permanent, Transient
-from batchpod.slots import Phase, Slot, where
-from batchpod.standby import Standby
+from batchpod.gpus import aftermath, blame
+from batchpod.gpus.aftermath import Verdicts
+from batchpod.gpus.blame import InFlight
+from batchpod.gpus.slots import Phase, Slot, where
+from batchpod.gpus.standby import STANDBY, Standby
 from supervisor.loop import Loop
 from supervisor.process import Exit, Incarnation
 
@@ -32,7 +32,7 @@ class Gpus:
         for slot in self.slots[1:]:
             slot.docket.share(self.slots[0].docket)
         self._spare = Standby(
-            loop, lambda: crew.gpu("standby"), allowed=crew.config.gpu_standby, start_s=crew.config.gpu_start_s
+            loop, lambda: crew.gpu(STANDBY), allowed=crew.config.gpu_standby, start_s=crew.config.gpu_start_s
         )
         self.wanted = False
         self.closing = False

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from batchpod.accounts import Counters
-from batchpod.ledger import Ledger, Page, State
+from batchpod.flow.accounts import Counters
+from batchpod.flow.ledger import Ledger, Page, State
 
 
 class Register:

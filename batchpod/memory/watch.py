@@ -6,9 +6,9 @@ Owns what each step gives back; which step is due is guard.py's.
 from __future__ import annotations
 
 from batchpod.errors import Cause, Transient
-from batchpod.gpus import Gpus
-from batchpod.guard import Guard, Relief
-from batchpod.intake import Intake
+from batchpod.flow.intake import Intake
+from batchpod.gpus.pool import Gpus
+from batchpod.memory.guard import Guard, Relief
 from supervisor.loop import Loop
 from supervisor.memory import Cgroup
 

@@ -1,0 +1,1 @@
+"""The container's memory: looked at once a second, given back step by step."""

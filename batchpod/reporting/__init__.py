@@ -1,0 +1,1 @@
+"""What a run tells the outside while it goes on and when it ends."""

@@ -1,0 +1,1 @@
+"""What a run is told: the table of variables, what they mean together, volumes.txt."""
