@@ -1,4 +1,4 @@
-"""What may be shown of a URL: two redactions, and the digest of a page's source (contract.md sections 3 and 6).
+"""What may be shown of a URL: two redactions, and the digest of a page's source (batchpod/README.md, sections 3 and 6).
 
 `for_log` is for everything people read (log lines, reasons, the termination message); `credentials_only` for
 the published documents, which must still name the image. Both cut text and never parse and re-join a URL,

@@ -20,7 +20,7 @@ FULL_SEGMENTS = 6
 SLACK_BYTES = 64 * 1024
 """A file ends with a line, and may be this much larger for it; a line that is longer is cut."""
 WHOLE_BYTES = 4 * MIB
-"""A shipped copy up to this size is whole (contract.md section 6)."""
+"""A shipped copy up to this size is whole (batchpod/README.md, section 6)."""
 LAST_BYTES = 2 * MIB
 MARKER = b"[the middle of this log was left out: it is over 4 MiB; its first 1 MiB and last 2 MiB are here]\n"
 

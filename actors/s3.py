@@ -1,4 +1,4 @@
-"""The S3 client that every actor uses, and what its errors mean (contract.md section 6).
+"""The S3 client that every actor uses, and what its errors mean (batchpod/README.md, section 6).
 
 Owns timeouts, retries, credentials and the quirks of S3-compatible stores; does not own keys nor what is stored.
 """

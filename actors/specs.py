@@ -51,7 +51,7 @@ class GpuSpec:
 
 @dataclass(frozen=True, slots=True)
 class UploaderSpec:
-    """Keys are built from `prefix` (already stripped), `pipeline_id` and `volume` (contract, Keys)."""
+    """Keys are built from `prefix` (already stripped), `pipeline_id` and `volume` (batchpod/README.md, section 6)."""
 
     volume: str
     pipeline_id: str

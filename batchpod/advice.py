@@ -1,6 +1,6 @@
 """Every sentence with which a run or a warm-up tells a person what happened and what to do next.
 
-Owns the run log's last line (contract.md section 4). What went wrong is said by the error; the half after
+Owns the run log's last line (batchpod/README.md, section 4). What went wrong is said by the error; the half after
 the dash is chosen here: by the cause where the run knows it, else by the stage and by what the error says.
 """
 
@@ -27,7 +27,7 @@ class Advice:
 _BY_CAUSE = {
     Cause.CONFIG: Advice(
         "the environment does not describe a run",
-        "correct the variables named (`batchpod check` finds every problem without starting a run)",
+        "correct the variables named (`batchpod check` looks at all of them without starting a run)",
     ),
     Cause.WORKDIR_IN_USE: Advice(
         "another run is alive in this working directory", "give each run a WORKDIR_PATH of its own"
@@ -168,7 +168,14 @@ _BY_TEXT: dict[tuple[str, bool], tuple[tuple[str, Advice], ...]] = {
     ),
     ("load", False): (
         (
-            r"LocalEntryNotFound|[Oo]ffline|cached|cannot find|[Cc]an't load|HF_HOME",
+            r"ConnectError|ConnectTimeout|Name or service not known|name resolution|Max retries exceeded",
+            Advice(
+                "the Hub cannot be reached from here",
+                "let this pod out to the Hub, or fill the model cache with a warm-up and set HF_HUB_OFFLINE=1",
+            ),
+        ),
+        (
+            r"LocalEntryNotFound|Could not find any file|[Oo]ffline|cached|cannot find|[Cc]an't load|HF_HOME",
             Advice("a model is not in the model cache", "run the pipeline's warm-up to its end first"),
         ),
         (
@@ -214,7 +221,7 @@ def failure(verdict: Verdict, last_attempt: bool = False) -> str:
         what = f"{advice.happened}, and no attempt is left: {advice.remedy}, then {again} (it keeps its pages)."
         return f"transient failure in {verdict.stage} on the last attempt: {error} — {what}"
     kept = "files that are downloaded" if verdict.stage == "warmup" else "pages that are stored"
-    what = f"{advice.happened}; the next attempt keeps the {kept} and does the rest."
+    what = f"{advice.happened}: {advice.remedy}; the next attempt keeps the {kept} and does the rest."
     return f"transient failure in {verdict.stage}: {error} — {what}"
 
 

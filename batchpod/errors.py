@@ -35,7 +35,7 @@ class Cause(StrEnum):
 
 
 class RunError(Exception):
-    """A run cannot go on. `stage` is where (contract.md section 3), `error` what, in one plain sentence."""
+    """A run cannot go on. `stage` is where (batchpod/README.md, section 3), `error` what, in one plain sentence."""
 
     def __init__(self, stage: str, error: str, cause: Cause = Cause.UNKNOWN) -> None:
         super().__init__(error)

@@ -28,6 +28,7 @@ from actors.messages import (
     StoredListed,
     StoredVerified,
     VerifyStored,
+    page_name,
 )
 from actors.runlog import RunLog
 from batchpod import advice
@@ -48,6 +49,8 @@ from supervisor.events import Events
 from supervisor.loop import Loop
 from supervisor.memory import Cgroup
 
+FAILED_NAMED = 20
+
 
 def run(config: Config, environ: Mapping[str, str] | None = None) -> int:
     """Process the volume that `config` describes; the exit code of the program."""
@@ -57,6 +60,7 @@ def run(config: Config, environ: Mapping[str, str] | None = None) -> int:
         if problem is not None:
             raise Permanent("config", problem, Cause.CONFIG)
         workdir.claim()
+        termination.clear(config.termination_log_path)
         return _run(config, dict(environ or os.environ), workdir)
     except RunError as e:
         verdict = verdict_of(e, "config")
@@ -197,6 +201,11 @@ class Run(Turning):
         self._write_outcomes(*State)
         published = self.ask(self.uploader, Publish(self.workdir.outcomes), Published)
         self.reporter.viewer_published = published.viewer
+        failed = self.stream.ledger.numbers(State.FAILED)
+        if failed:
+            named = ", ".join(page_name(number) for number in failed[:FAILED_NAMED])
+            more = ", …" if len(failed) > FAILED_NAMED else ""
+            self.say(f"{len(failed)} of {len(self.stream.ledger)} pages failed, their reasons are in manifest.json: {named}{more}")
 
     def _enter(self, stage: str) -> None:
         self.reporter.stage = stage

@@ -143,7 +143,7 @@ class Turning:
                 case Loaded():
                     self.gpus.loaded(slot, message)
                     names = ", ".join(message.models)
-                    self.say(f"{slot.name} loaded {names} in {message.seconds:.1f} s, {message.capacity} pages at once")
+                    self.say(f"{slot.name} loaded {names} in {message.seconds:.1f} s, pages at once: {message.capacity}")
                 case LoadFailed():
                     self.gpus.load_failed(slot, message)
                 case Dying():

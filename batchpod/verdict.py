@@ -1,4 +1,4 @@
-"""How a run ends: its exit code, and whether a volume may be published (contract.md sections 3, verify, and
+"""How a run ends: its exit code, and whether a volume may be published (batchpod/README.md, sections 3, verify, and
 4).
 
 Pure. Owns the exit codes and the rules; not the sentences for people (advice.py), nor the writing

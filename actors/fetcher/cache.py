@@ -1,4 +1,4 @@
-"""The image cache: a bucket that spares the origin (contract.md section 8). Never fails or delays a page for good.
+"""The image cache: a bucket that spares the origin (batchpod/README.md, section 8). Never fails or delays a page for good.
 
 Trouble with one object is a miss; trouble with the bucket is said once, and where it cannot pass the cache is
 left alone for the rest of the run. botocore is imported only when the cache is on, in a thread.

@@ -1,6 +1,6 @@
 """One page's way from its URL to bytes with a good header: sizes tried, attempts, waits, and the outcome when it fails.
 
-The table is contract.md section 5. A size that a server does not have is no attempt; an attempt is one
+The table is batchpod/README.md, section 5. A size that a server does not have is no attempt; an attempt is one
 request that the network, the server or the deadline spoiled.
 """
 

@@ -1,4 +1,4 @@
-"""Makes the page list and the manifest of an IMAGES volume from its list of image URLs (contract.md section
+"""Makes the page list and the manifest of an IMAGES volume from its list of image URLs (batchpod/README.md, section
 3).
 
 Owns the ids and names of its canvases. Each URL is asked for as it stands, so there is no image service and

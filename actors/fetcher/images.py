@@ -53,7 +53,7 @@ class TooManyPixels(ImageError):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """`format` as in contract.md's list; `width` and `height` are the upright picture's."""
+    """`format` as listed in batchpod/README.md, section 5; `width` and `height` are the upright picture's."""
 
     format: str
     width: int

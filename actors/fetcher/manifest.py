@@ -1,4 +1,4 @@
-"""Turns a Presentation manifest of any version into the page list (contract.md sections 3 and 5).
+"""Turns a Presentation manifest of any version into the page list (batchpod/README.md, sections 3 and 5).
 
 Owns what a manifest is, which canvases it has and what is wrong with it, judged by type and shape and never
 by `@context`, which is missing or wrong in many. Which image a canvas paints is painting.py's. No network

@@ -1,4 +1,4 @@
-"""Which image a canvas paints, where the manifest leaves room (contract.md section 5, Fetching).
+"""Which image a canvas paints, where the manifest leaves room (batchpod/README.md, section 5, Fetching).
 
 The first painting annotation that paints an image; of a Choice its default, else its first image; of a
 SpecificResource its source; of a list its first image. Selectors, targets and opacity are not looked at.

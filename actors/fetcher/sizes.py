@@ -1,4 +1,4 @@
-"""Which URLs of an image service are asked for, and in which order (contract.md section 5, Fetching).
+"""Which URLs of an image service are asked for, and in which order (batchpod/README.md, section 5, Fetching).
 
 Pure text: IIIF parameters are appended to what the manifest has, byte for byte; nothing is parsed, joined or
 encoded, since a base may itself be a query string or hold raw or doubly encoded letters. When to go on to the
@@ -95,7 +95,7 @@ def cache_identity(page_url: str) -> str:
     """sha256 (hex) of an image URL with its IIIF size, if it has one, set to `max`, and its credentials
     removed.
 
-    Image caches of the same volume at different widths share their entries (contract.md section 8).
+    Image caches of the same volume at different widths share their entries (batchpod/README.md, section 8).
     """
     unsized = _IIIF_TAIL.sub(r"\g<region>max\g<rest>", page_url)
     return hashlib.sha256(credentials_only(unsized).encode("utf-8", "surrogatepass")).hexdigest()

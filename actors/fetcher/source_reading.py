@@ -1,6 +1,6 @@
 """From the run's source to its page list on disk: the manifest is fetched, or built from the image list.
 
-Owns what a failure here means for the run (contract.md section 4): `SourceLost.permanent` decides between
+Owns what a failure here means for the run (batchpod/README.md, section 4): `SourceLost.permanent` decides between
 exit 13 and 1.
 """
 

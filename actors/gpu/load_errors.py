@@ -1,4 +1,4 @@
-"""Whether a failed load is permanent (exit 13) or another attempt may succeed (exit 1): contract, load.
+"""Whether a failed load is permanent (exit 13) or another attempt may succeed (exit 1): batchpod/README.md, section 3, load.
 
 The libraries are not imported to ask: their exceptions are recognised by name, wherever they are in the
 chain.

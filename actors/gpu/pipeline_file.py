@@ -77,7 +77,7 @@ def read_steps(text: str) -> list[dict[str, Any]]:
 def recipe_digest(text: str) -> str:
     """sha256 (hex) of the canonical JSON of the parsed `steps`: keys sorted, no white space, UTF-8.
 
-    Comments, key order and formatting do not count (contract, Stages).
+    Comments, key order and formatting do not count (batchpod/README.md, section 3).
 
     Raises:
         PipelineError: there are no steps to take it of.

@@ -1,7 +1,7 @@
 """What a value must be so that the exports are valid and say the same: text, confidences, polygons, names.
 
-htrflow's templates write forbidden characters, NaN and points outside the page as they come (contract,
-Checking). Pure functions; where the values lie in each API's tree is known by document_tidy and
+htrflow's templates write forbidden characters, NaN and points outside the page as they come (batchpod/README.md,
+section 5, Checking). Pure functions; where the values lie in each API's tree is known by document_tidy and
 collection_tidy.
 """
 

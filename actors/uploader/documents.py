@@ -1,6 +1,6 @@
 """manifest.json: what was done, from what, with what; its presence means that the volume is complete.
 
-A pure builder (contract.md section 6). Two keys serve the next run's resume: `recipe_digest` and `page_sizes`.
+A pure builder (batchpod/README.md, section 6). Two keys serve the next run's resume: `recipe_digest` and `page_sizes`.
 """
 
 from __future__ import annotations

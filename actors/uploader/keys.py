@@ -1,6 +1,6 @@
 """Where everything of one volume lies in the results bucket, and under which URL a browser finds it.
 
-Keys are raw text; a URL has each of its segments percent-encoded (contract.md section 6).
+Keys are raw text; a URL has each of its segments percent-encoded (batchpod/README.md, section 6).
 """
 
 from __future__ import annotations

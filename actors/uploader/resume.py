@@ -1,4 +1,4 @@
-"""Which stored pages need no work, and clearing away those that do (contract.md section 3, resume).
+"""Which stored pages need no work, and clearing away those that do (batchpod/README.md, section 3, resume).
 
 A page is done when both its files are stored, its source is the one that the manifest gives now, and no other
 recipe made it. Reads objects one by one only where the previous manifest.json cannot stand for them.

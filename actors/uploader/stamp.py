@@ -1,6 +1,6 @@
 """The second Processing element of every published ALTO: which image made it, on which htrflow.
 
-htrflow's own elements come first and stay as they are (contract.md, Stamping).
+htrflow's own elements come first and stay as they are (batchpod/README.md, section 5, Stamping).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One exported page: read, mend, check, stamp, store (contract.md section 5).
+"""One exported page: read, mend, check, stamp, store (batchpod/README.md, section 5).
 
 Owns the order of these and what each failure costs; the formats' own rules are in `page.py` and `alto.py`. Asked
 again for the same page (after a restart) it does the same again.

@@ -1,7 +1,7 @@
 """iiif.json: the volume as IIIF Presentation 3, its images at their origin and its text beside them.
 
 A pure builder. The viewer matches on the shape of `seeAlso` and shows its text panel only with a search service, so
-a stub of one is there (contract.md section 6).
+a stub of one is there (batchpod/README.md, section 6).
 """
 
 from __future__ import annotations

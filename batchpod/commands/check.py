@@ -46,8 +46,11 @@ def run(environ: Mapping[str, str], *, online: bool) -> int:
     if problems or config is None:
         print(f"{len(problems)} {'problem' if len(problems) == 1 else 'problems'}: a run would end with exit 13")
         return ExitCode.PERMANENT
-    print("the environment and the pipeline file are fine, as far as they can be judged without a model")
-    return _online(config) if online else ExitCode.OK
+    print("the environment and the pipeline file are fine, as far as they can be judged without htrflow and the models")
+    code = _online(config) if online else ExitCode.OK
+    if code:
+        print(f"something is wrong beyond them: a run would end with exit {int(code)}")
+    return code
 
 
 def _pipeline_problems(path: str) -> list[str]:

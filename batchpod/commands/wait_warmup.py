@@ -1,4 +1,4 @@
-"""`batchpod wait-warmup`: the init container that waits for the model cache (contract.md section 10).
+"""`batchpod wait-warmup`: the init container that waits for the model cache (batchpod/README.md, section 10).
 
 Writes no termination message: its one line on stderr becomes the container's message.
 """
@@ -30,7 +30,7 @@ def run(environ: Mapping[str, str]) -> int:
     """Wait for the marker, at most WARMUP_WAIT_SECONDS; the exit code."""
     values, problems = environment.read(environ, Command.WAIT_WARMUP)
     if problems:
-        print(advice.failure(verdict_of(ConfigError(problems), "config")), file=sys.stderr)
+        print(advice.failure(verdict_of(ConfigError(problems), "warmup")), file=sys.stderr)
         return ExitCode.PERMANENT
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)

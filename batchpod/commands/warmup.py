@@ -1,4 +1,4 @@
-"""`batchpod warmup`: fills the model cache for one pipeline and leaves the marker (contract.md section 10).
+"""`batchpod warmup`: fills the model cache for one pipeline and leaves the marker (batchpod/README.md, section 10).
 
 Owns the environment's checks, the process that loads (actors/gpu/warm.py), the marker and the ending. This process
 imports no model code, so that a signal is answered at once whatever the loading is in the middle of.

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 QUIET_S = 60.0
 """After so long without a page that came out, or without progress of a page, the sentence says so."""
 _FETCHED = (State.FETCHED, State.DECODING, State.READY, State.TRANSCRIBING, State.EXPORTED, State.UPLOADING, State.OK)
-_AHEAD = (State.WAITING, State.FETCHING, State.FETCHED, State.DECODING, State.READY)
+_ON_THE_WAY = (State.WAITING, State.FETCHING, State.FETCHED, State.DECODING)
 _UPLOADER_STAGES = {
     "resume": "lists and clears the bucket",
     "verify": "lists the bucket",
@@ -172,8 +172,13 @@ def sentence(run: Run, rows: Sequence[Row], failure: str) -> str:
         return "The store is slow: no page goes to the GPU until some of what waits for upload is stored."
     if stage == "load":
         return "The models are being loaded; pages are fetched meanwhile."
-    if ledger.count(*_AHEAD) and not any(row["pages"] for row in rows if row["actor"].startswith("gpu")):
-        return "The GPU waits: no page is ready (batchpod-debug pages, batchpod-debug tail fetcher)."
+    gpus = [row for row in rows if row["actor"].startswith("gpu")]
+    if not any(row["pages"] for row in gpus):
+        if ready := ledger.count(State.READY):
+            states = ", ".join(f"{row['actor']} is {row['state']}" for row in gpus)
+            return f"{states}; pages that are ready: {ready}."
+        if ledger.count(*_ON_THE_WAY):
+            return "The GPU waits: no page is ready (batchpod-debug pages, batchpod-debug tail fetcher)."
     done = f"{ledger.count(State.OK, State.SKIPPED)} of {len(ledger)} are done"
     newest = ledger.numbers(State.OK)[-1:]
     clock, begun_at = run.loop.clock, run.reporter.stream_at

@@ -1,4 +1,4 @@
-"""progress.json: what it says and when it is written (contract.md section 6).
+"""progress.json: what it says and when it is written (batchpod/README.md, section 6).
 
 Pure: the clock is passed in. Storing it is the uploader's.
 """

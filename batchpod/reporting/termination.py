@@ -1,7 +1,8 @@
-"""The termination message: what Kubernetes keeps of a run that did not succeed (contract.md section 4)."""
+"""The termination message: what Kubernetes keeps of a run that did not succeed (batchpod/README.md, section 4)."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 
@@ -38,6 +39,13 @@ def body(stage: str, permanent: bool, error: str) -> bytes:
         else:
             too_many = middle
     return message(fits)
+
+
+def clear(path: str) -> None:
+    """Take away what an earlier run left in a file at `path`: a run that ends well has no message."""
+    with contextlib.suppress(OSError):
+        if os.path.isfile(path) and os.path.getsize(path):
+            os.truncate(path, 0)
 
 
 def write(path: str, verdict: Verdict) -> None:

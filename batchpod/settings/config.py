@@ -1,4 +1,4 @@
-"""One run's settings, resolved and checked: what the environment means as a whole (contract.md section 2).
+"""One run's settings, resolved and checked: what the environment means as a whole (batchpod/README.md, section 2).
 
 Owns the rules between variables, and the paths that must exist; each variable's own form is environment.py's,
 the form of volumes.txt volumes.py's. Touches no network and no model.

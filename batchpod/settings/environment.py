@@ -1,7 +1,7 @@
 """The one table of environment variables: what the code reads, `--help` prints and `check` looks for near
 misses in.
 
-Owns each variable's name, default, form and meaning (contract.md sections 2 and 10). What several variables
+Owns each variable's name, default, form and meaning (batchpod/README.md, sections 2 and 10). What several variables
 mean together is config.py's.
 """
 
@@ -242,6 +242,12 @@ VARIABLES = (
 BY_NAME = {variable.name: variable for variable in VARIABLES}
 
 
+_OTHERS = (
+    "Read by the libraries below as everywhere: HTTP_PROXY, HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE; with the Hub",
+    "HF_TOKEN_PATH and HF_ENDPOINT; with models CUDA_VISIBLE_DEVICES and OMP_NUM_THREADS.",
+)
+
+
 def of(command: Command) -> tuple[Variable, ...]:
     """The variables that `command` reads, in the table's order."""
     return tuple(v for v in VARIABLES if command in v.commands)
@@ -259,7 +265,7 @@ def read(environ: Mapping[str, str], command: Command, without: Iterable[str] = 
         text = "" if variable.name in without else environ.get(variable.name, "")
         values[variable.field] = None
         if not text and command in variable.required:
-            problems.append(f"{variable.name} is not set: expected {variable.meaning}")
+            problems.append(f"{variable.name} is not set: expected {_meaning(variable, command)}")
         elif text or variable.default is not None:
             try:
                 values[variable.field] = variable.kind.parse(text or variable.default or "")
@@ -299,5 +305,10 @@ def help_text(command: Command) -> str:
             note = f"default: {v.default}"
         else:
             note = ""
-        lines.append(f"  {v.name:<{width}}{v.meaning}" + (f" [{note}]" if note else ""))
-    return "\n".join(lines)
+        lines.append(f"  {v.name:<{width}}{_meaning(v, command)}" + (f" [{note}]" if note else ""))
+    return "\n".join([*lines, "", *_OTHERS])
+
+
+def _meaning(variable: Variable, command: Command) -> str:
+    """What it means where it cannot be unset, or can."""
+    return variable.meaning.partition("; unset")[0] if command in variable.required else variable.meaning

@@ -1,4 +1,4 @@
-"""volumes.txt: one volume a line, `<id>` TAB `<source>` (contract.md section 9).
+"""volumes.txt: one volume a line, `<id>` TAB `<source>` (batchpod/README.md, section 9).
 
 Owns the file's form. Which line is a run's own, and which variables it stands for, is config.py's.
 """

@@ -1,4 +1,4 @@
-"""One page that goes wrong, in each way, over real HTTP: the outcome that contract.md section 5 gives it."""
+"""One page that goes wrong, in each way, over real HTTP: the outcome that batchpod/README.md, section 5, gives it."""
 
 from __future__ import annotations
 

@@ -42,6 +42,12 @@ def test_every_failure_is_one_line_of_the_agreed_form_with_a_sentence(permanent:
         assert ("the next attempt" in sentence) is (not permanent and not last)
 
 
+def test_what_the_next_attempt_does_is_said_together_with_what_a_person_can_do() -> None:
+    line = advice.failure(failed("publish", "PUT x: no answer", False, Cause.STORE_DOWN))
+    assert "see that the store is up" in line
+    assert line.endswith("; the next attempt keeps the pages that are stored and does the rest.")
+
+
 def test_a_stop_is_a_transient_failure_called_sigterm() -> None:
     line = advice.failure(Verdict(ExitCode.SIGTERM, "stream", "SIGTERM", Cause.STOPPED))
     assert line.startswith("transient failure in stream: SIGTERM — the pod was told to stop")
@@ -102,6 +108,8 @@ def test_the_line_stays_one_line_holds_no_credentials_and_is_clipped() -> None:
             "take that setting out",
         ),
         ("load", False, "the pipeline does not load: LocalEntryNotFoundError: …", "warm-up"),
+        ("load", False, "FileNotFoundError: Could not find any file that matches '*.pt' in the repo a/b", "warm-up"),
+        ("load", False, "ConnectError: [Errno -2] Name or service not known", "let this pod out to the Hub"),
         ("warmup", True, "GatedRepoError: 403", "then run the warm-up again"),
         ("warmup", False, "ConnectError: no route", "the Hub can be reached"),
     ],

@@ -1,4 +1,4 @@
-"""The container, compose and Kubernetes files say what the contract says and fit each other; no engine is needed."""
+"""The container, compose and Kubernetes files say what batchpod/README.md says and fit each other; no engine is needed."""
 
 from __future__ import annotations
 

@@ -147,8 +147,11 @@ def test_only_the_first_pages_are_done_when_max_pages_says_so(volume: Make):
 def test_an_exception_in_a_model_fails_exactly_its_page_and_loads_nothing_again(volume: Make):
     this = volume(5)
     this.use(steps({"0003": "raise:a mask with no points"}))
+    this.termination.write_text('{"stage": "load", "permanent": false, "error": "an earlier run"}')
     ended = this.run()
     assert ended.code == 0, ended.log
+    assert ended.message is None, "a run that ends well leaves no message, not even an earlier run's"
+    assert "1 of 5 pages failed, their reasons are in manifest.json: 0003" in ended.log
     assert this.outcomes() == {f"{n:04d}": "failed" if n == 3 else "ok" for n in range(1, 6)}
     error = this.manifest["results"]["0003"]["error"]
     assert "a mask with no points" in error
