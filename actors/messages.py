@@ -411,11 +411,13 @@ class DumpPut:
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """`operation` (the request's class name) could not be done; `permanent`: the bucket cannot exist or does not."""
+    """`operation` (the request's class name) could not be done; `permanent`: the bucket cannot exist or does not;
+    `workdir_full`: it is the disk, not the store."""
 
     operation: str
     permanent: bool
     error: str
+    workdir_full: bool = False
 
 
 CODEC = Codec(

@@ -5,10 +5,12 @@ Owns timeouts, retries, credentials and the quirks of S3-compatible stores; does
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import botocore.session
 from botocore import handlers
@@ -23,6 +25,7 @@ log = logging.getLogger(__name__)
 BUCKET_CODES = frozenset({"NoSuchBucket", "InvalidBucketName"})
 MISSING_CODES = frozenset({"404", "NoSuchKey", "NotFound"})
 SKEWED = "RequestTimeTooSkewed"
+_SETTINGS = ("AWS_CONFIG_FILE", "AWS_PROFILE", "AWS_DEFAULT_REGION")
 
 
 class StoreError(Exception):
@@ -35,6 +38,10 @@ class StoreError(Exception):
 
 class MissingObject(StoreError):
     """There is no such object."""
+
+
+class Forbidden(StoreError):
+    """The store lets nobody with these credentials do this."""
 
 
 class FileCredentials(Credentials):  # type: ignore[misc]
@@ -90,8 +97,37 @@ class _FileProvider(SharedCredentialProvider):  # type: ignore[misc]
             return None
 
 
+class NoClient:
+    """Stands for a client that cannot be made: whatever is asked of it raises the StoreError that says why."""
+
+    def __init__(self, error: StoreError) -> None:
+        self._error = error
+
+    def __getattr__(self, operation: str) -> NoReturn:
+        raise StoreError(str(self._error))
+
+
+@contextlib.contextmanager
+def _from_configuration() -> Iterator[None]:
+    """Whatever botocore raises while it reads the AWS files and variables becomes a StoreError that names them."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as e:
+        named = [f"{name}={os.environ[name]}" for name in _SETTINGS if name in os.environ]
+        credentials = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
+        read = ", ".join([f"credentials from {credentials}", *named])
+        raise StoreError(for_log(f"the S3 client cannot be set up ({read}): {_one_line(e)}")) from e
+
+
+@_from_configuration()
 def session() -> Any:
-    """A botocore session whose clients read changed credentials again. Clients of one session are made faster."""
+    """A botocore session whose clients read changed credentials again. Clients of one session are made faster.
+
+    Raises:
+        StoreError: the AWS files or variables cannot be used.
+    """
     made = botocore.session.get_session()
     resolver = made.get_component("credential_provider")
     path, profile = made.get_config_variable("credentials_file"), made.get_config_variable("profile")
@@ -99,6 +135,7 @@ def session() -> Any:
     return made
 
 
+@_from_configuration()
 def client(
     endpoint: str | None,
     *,
@@ -116,6 +153,9 @@ def client(
     them and `Expect: 100-continue` never: many such stores refuse the first and stall on the second. Listings come
     with their keys as they are: LocalStack loses its place in one whose keys it has to percent-encode. A clock that
     the store calls skewed is tried again like any passing error.
+
+    Raises:
+        StoreError: the AWS files or variables, or the endpoint, cannot be used.
     """
     origin = of or session()
     compatible: dict[str, Any] = {}
@@ -143,8 +183,15 @@ def client(
     if endpoint:
         events.unregister("before-call.s3", handlers.add_expect_header)
         events.unregister("before-parameter-build.s3.ListObjectsV2", handlers.set_list_objects_encoding_type_url)
+    events.register_last("before-parameter-build.s3.HeadBucket", _ask_once)
     events.register_first("needs-retry.s3", _Passing(attempts))
     return made
+
+
+def _ask_once(context: dict[str, Any], **_: Any) -> None:
+    """botocore asks with HeadBucket where a redirect leads; one that answers that with a redirect it would ask for
+    ever."""
+    context["s3_redirect"]["redirected"] = True
 
 
 class _Passing:
@@ -162,12 +209,13 @@ class _Passing:
         return None
 
 
-def failure(error: ClientError | BotoCoreError, doing: str) -> StoreError:
-    """What a botocore error means, as a sentence that begins with `doing` (such as `PUT page/0001.xml`)."""
+def failure(error: Exception, doing: str) -> StoreError:
+    """What an error that botocore raised means, as a sentence that begins with `doing` (such as `PUT page/0001.xml`)."""
     if isinstance(error, ParamValidationError):
         return StoreError(for_log(f"{doing}: {_one_line(error)}"), permanent="Invalid bucket name" in str(error))
     if not isinstance(error, ClientError):
-        return StoreError(for_log(f"{doing}: {_one_line(error)}"))
+        kind = "" if isinstance(error, BotoCoreError) else f"{type(error).__name__}: "
+        return StoreError(for_log(f"{doing}: {kind}{_one_line(error)}"))
     said = error.response.get("Error", {})
     code = str(said.get("Code") or "no code")
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -176,7 +224,9 @@ def failure(error: ClientError | BotoCoreError, doing: str) -> StoreError:
         text += "; this machine's clock and the store's differ too much: set the node's clock"
     if code in BUCKET_CODES:
         return StoreError(text, permanent=True)
-    return MissingObject(text) if code in MISSING_CODES or (code == "no code" and status == 404) else StoreError(text)
+    if code in MISSING_CODES or (code == "no code" and status == 404):
+        return MissingObject(text)
+    return Forbidden(text) if status == 403 else StoreError(text)
 
 
 def _one_line(text: object) -> str:

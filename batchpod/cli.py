@@ -25,12 +25,24 @@ _CODES = "exit codes: 0 fine, 13 permanent (do not try again), 1 transient (try 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. A usage error, `--help` and `--version` leave by SystemExit."""
+    _open_standard_streams()
     arguments = _parser().parse_args(argv)
     command: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return int(command(arguments))
     except KeyboardInterrupt:  # By hand: whoever pressed the keys needs no traceback.
         return STOPPED
+
+
+def _open_standard_streams() -> None:
+    """A descriptor 0, 1 or 2 that whoever started this has closed would be given to the next file that is opened."""
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(fd, mode, closefd=False))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -113,6 +125,8 @@ def _stoppable(stage: str, command: Callable[[], int]) -> int:
 
     for number in _STOPS:
         signal.signal(number, stop)
+    # Ignored, as a parent may leave it, the system would bury the children itself and keep how they ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         return command()
     except Exception as e:

@@ -2,7 +2,8 @@
 
 A run that failed or was told to stop writes its termination message before anything slow, stops the fetcher and the
 gpus at once, uploads what is exported already for at most 60 s, and keeps the last 20 s for progress.json, the debug
-dump and the run log: 90 s in all, whatever the store does.
+dump and the run log: 90 s in all, whatever the store does. What cannot be stored is said before the last line of the
+log; nothing is said after it.
 """
 
 from __future__ import annotations
@@ -31,14 +32,13 @@ class Ending:
         self._run = run
 
     def well(self) -> ExitCode:
-        """Everything is published: say so, ship the log, stop the actors."""
+        """Everything is published: store the last state, say so, stop the actors."""
         run = self._run
         run.ending = True
         run.gpus.close("the run is done", gently=False)
         run.fetcher.close("the run is done", gently=True)
         run.reporter.stage = "done"
-        self._last_line(run.completed())
-        self._last_words(SUCCESS_LOG_S)
+        self._last_words(run.completed(), SUCCESS_LOG_S)
         run.uploader.close("the run is done", gently=True)
         self._wait(lambda: not run.loop.children, STOP_S)
         return ExitCode.OK
@@ -58,26 +58,34 @@ class Ending:
             pending = (State.EXPORTED, State.UPLOADING)
             self._wait(lambda: not run.stream.ledger.count(*pending), UPLOADS_S)
         dump = run.inspection.write_dump()
-        self._last_line(advice.failure(verdict, run.config.last_attempt))
-        if run.reporter.stage != "config":
+        line = advice.failure(verdict, run.config.last_attempt)
+        if run.reporter.stage == "config":
+            run.loop.output.say_last(line)
+        else:
             run.reporter.failed = True
-            self._last_words(LAST_WORDS_S, dump)
+            self._last_words(line, LAST_WORDS_S, dump)
         run.uploader.close("the run is ending", gently=False)
         self._wait(lambda: not run.loop.children, STOP_S)
         return verdict.code
 
-    def _last_line(self, text: str) -> None:
-        """What readers match on; nothing of ours is said after it."""
-        self._run.loop.output.say_last(text)
+    def _last_words(self, last_line: str, within_s: float, dump: str | None = None) -> None:
+        """progress.json in its last state, the debug dump and the run log, then the log's last line.
 
-    def _last_words(self, within_s: float, dump: str | None = None) -> None:
-        """progress.json in its last state, the debug dump and the whole run log."""
+        The log is shipped before that line, so that the line comes after the news that it cannot be, and again with it.
+        """
         run = self._run
+        begun_at = run.loop.clock.now()
         run.reporter.put_last_progress()
         if dump is not None:
             run.reporter.put_dump(dump)
         run.reporter.ship_log(final=True)
-        self._wait(lambda: run.reporter.all_said or run.uploader.child is None, within_s)
+        self._wait(self._all_stored, within_s / 2)
+        run.loop.output.say_last(last_line)
+        run.reporter.ship_log(final=True)
+        self._wait(self._all_stored, begun_at + within_s - run.loop.clock.now())
+
+    def _all_stored(self) -> bool:
+        return self._run.reporter.all_said or self._run.uploader.child is None
 
     def _wait(self, until: Callable[[], bool], within_s: float) -> None:
         clock = self._run.loop.clock

@@ -147,16 +147,17 @@ class Run(Turning):
         ledger.skip(int(number) for number in orjson.loads(Path(self.workdir.done).read_bytes())["done"])
         left = ledger.unfinished
         self.say(f"[{self.config.volume_ref}] resume: {listed.done} done, {left} to process")
-        if left:
-            self.ask(self.uploader, Clear(), Cleared)
         return left, listed.complete
 
     def load(self) -> None:
-        """The models, while the first pages are being downloaded."""
+        """The models, while the first pages are being downloaded. What is to be redone goes from the store once they can
+        redo it, and before they do: a run that never gets so far leaves the volume as it was."""
         self._enter("load")
         self.stream.started = True
         self.gpus.load()
         self.pump(lambda: any(slot.phase is Phase.READY for slot in self.gpus.slots))
+        self.ask(self.uploader, Clear(), Cleared)
+        self.stream.feed.open = True
 
     def stream_pages(self) -> None:
         """Every page to its outcome."""

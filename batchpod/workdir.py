@@ -15,6 +15,8 @@ SOCKET = "supervisor.sock"
 FILES = (
     "pages.json", "source.json", "done.json", "missing.json", "outcomes.json", "interim.json", "dump.json", SOCKET, "log"
 )
+HALF_WRITTEN = (".part", ".new")
+"""Behind a file's name while it is being written."""
 INCARNATIONS = "gpu-*.*"
 
 
@@ -61,7 +63,8 @@ class Workdir:
             self._lock = -1
 
     def _clear(self) -> None:
-        for path in [*(self.root / name for name in FILES), *self.root.glob(INCARNATIONS)]:
+        written = [f"{name}{suffix}" for name in FILES for suffix in ("", *HALF_WRITTEN)]
+        for path in [*(self.root / name for name in written), *self.root.glob(INCARNATIONS)]:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:

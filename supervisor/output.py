@@ -2,7 +2,8 @@
 
 Each source (a child, or the supervising process itself) writes to a pipe of its own; whole lines go to the container's
 own stdout, which may be stuck and must not hold the loop, and to a recorder. A killed child can therefore leave
-neither a lock behind nor half a line inside another's.
+neither a lock behind nor half a line inside another's. Once the last line is said nobody is heard any more, so that
+readers can match on it.
 """
 
 from __future__ import annotations
@@ -112,26 +113,25 @@ class Output:
         self._live = self._said_last = False
 
     def say_last(self, line: str) -> None:
-        """The last line of the supervising process's own: what it says afterwards is dropped."""
+        """The last line of all: what comes afterwards, whoever it is from, is dropped."""
         self.say(line)
         self._said_last = True
 
     def say(self, line: str) -> None:
         """One line of the supervising process's own."""
-        if self._said_last:
-            return
         self.own.append(line)
         self.own_seen += 1
         self.emit(line.encode("utf-8", "backslashreplace") + b"\n")
 
     def live(self, text: str) -> None:
         """Replace the live line of a terminal (not recorded); the next real line takes its place."""
-        if not self.stdout.pending:
+        if not self.stdout.pending and not self._said_last:
             self.stdout.write(text.encode("utf-8", "backslashreplace"))
             self._live = True
 
     def emit(self, lines: bytes) -> None:
-        if lines:
+        """Whole lines of anybody's."""
+        if lines and not self._said_last:
             self.stdout.write(ERASE + lines if self._live else lines)
             self._live = False
             self._record(lines)

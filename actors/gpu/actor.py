@@ -6,6 +6,7 @@ threads of their own, which mark their progress themselves.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -115,7 +116,8 @@ class Actor:
             answer = Exported(order.page, size, len(exports.tree.text), time.monotonic() - began_at)
         except (Exception, SystemExit) as e:
             answer = self._failed(order.page, e)
-        remove_strays(self._loader.directory, name)
+        with contextlib.suppress(OSError):  # Where the directory itself is gone, the answer says so.
+            remove_strays(self._loader.directory, name)
         with self._lock:
             self._in_flight -= 1
         self._channel.send(answer)

@@ -115,7 +115,7 @@ def _checked(pipeline: Path, base: Path, known: list[str]) -> list[dict[str, Any
     Raises:
         PipelineError: they cannot work; every mistake that can be seen before a model is loaded.
     """
-    text = pipeline.read_text(encoding="utf-8")
+    text = pipeline_file.read_text(pipeline)
     problems = pipeline_file.check_pipeline(text, base)
     if not problems:
         recipe = pipeline_file.read_steps(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,11 @@ MODEL_STEPS = frozenset({"inference", "segmentation", "textrecognition"})
 """Steps that name a model, in lower case, as htrflow looks them up."""
 PATH_SETTINGS = ("model", "processor", "source")
 """Settings that may hold a local path."""
+MAX_BYTES = 1024 * 1024
+"""A pipeline file has a few thousand bytes."""
+_MAX_NODES, _MAX_DEPTH = 100_000, 100
+"""Of the YAML document with every alias followed: it is walked recursively from here on, by htrflow too."""
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _WEIGHTS = (".pt", ".pth", ".onnx", ".engine", ".safetensors", ".ckpt")
 _STATIC_CACHES = ("static", "hybrid", "sliding_window")
@@ -49,16 +55,70 @@ def check_pipeline(text: str, base: Path | None = None) -> list[str]:
     return problems
 
 
+def read_text(path: Path) -> str:
+    """The text of the pipeline file.
+
+    Raises:
+        PipelineError: it is too large, or no UTF-8 text.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    _refuse_large(data)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as e:
+        raise PipelineError(["the pipeline file is not UTF-8 text; store it as UTF-8"]) from e
+
+
 def read_steps(text: str) -> list[dict[str, Any]]:
     """The pipeline's steps, each with a `step` name and `settings` (a dict, empty where the file has none).
 
     Raises:
-        PipelineError: it is not YAML, has no list of steps, or a step has no name.
+        PipelineError: it is not YAML, is too large, has no list of steps, or a step has no name.
     """
+    return [{**step, "settings": step.get("settings") or {}} for step in _written_steps(text)]
+
+
+def recipe_digest(text: str) -> str:
+    """sha256 (hex) of the canonical JSON of the parsed `steps`: keys sorted, no white space, UTF-8.
+
+    Comments, key order and formatting do not count (batchpod/README.md, section 3).
+
+    Raises:
+        PipelineError: there are no steps to take it of.
+    """
+    steps = _written_steps(text)
     try:
-        parsed = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as e:
+        canonical = json.dumps(_plain(steps), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    except ValueError as e:
+        raise PipelineError([f"the pipeline file holds a value that cannot be written down: {_one_line(e)}"]) from e
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def relative_paths(steps: Iterable[Mapping[str, Any]], base: Path) -> list[Path]:
+    """The relative paths in `steps` that exist, seen from `base`.
+
+    The gpu process runs in a directory of its own, where htrflow would not find them.
+    """
+    values = (value for step in steps for key, value in _leaves(step["settings"], "") if key in PATH_SETTINGS)
+    paths = [Path(value) for value in values if isinstance(value, str) and value]
+    return [path for path in paths if not path.is_absolute() and os.path.exists(base / path)]
+
+
+def _written_steps(text: str) -> list[dict[str, Any]]:
+    """The steps as they are written, each with a name. Raises PipelineError."""
+    _refuse_large(text.encode("utf-8", "surrogatepass"))
+    try:
+        _refuse_endless(text)
+        parsed = yaml.load(text, Loader=_Loader)
+    except PipelineError:
+        raise
+    except yaml.YAMLError as e:
         raise PipelineError([f"the pipeline file is not YAML: {_one_line(e)}"]) from e
+    except Exception as e:  # The YAML loader converts values without looking whether it can.
+        said = f"the pipeline file holds a value that is not what its tag or its form says: {type(e).__name__}"
+        raise PipelineError([f"{said}: {_one_line(e)}"]) from e
     steps = parsed.get("steps") if isinstance(parsed, dict) else None
     if not isinstance(steps, list) or not steps:
         raise PipelineError(["the pipeline file has no list of steps (a top-level key `steps`)"])
@@ -71,30 +131,40 @@ def read_steps(text: str) -> list[dict[str, Any]]:
     ]
     if problems:
         raise PipelineError(problems)
-    return [{**step, "settings": step.get("settings") or {}} for step in steps]
+    return steps
 
 
-def recipe_digest(text: str) -> str:
-    """sha256 (hex) of the canonical JSON of the parsed `steps`: keys sorted, no white space, UTF-8.
-
-    Comments, key order and formatting do not count (batchpod/README.md, section 3).
-
-    Raises:
-        PipelineError: there are no steps to take it of.
-    """
-    parsed = read_steps(text) and yaml.safe_load(text)["steps"]
-    canonical = json.dumps(_plain(parsed), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+def _refuse_large(data: bytes) -> None:
+    if len(data) > MAX_BYTES:
+        raise PipelineError([f"the pipeline file is larger than {MAX_BYTES} bytes; no pipeline is"])
 
 
-def relative_paths(steps: Iterable[Mapping[str, Any]], base: Path) -> list[Path]:
-    """The relative paths in `steps` that exist, seen from `base`.
-
-    The gpu process runs in a directory of its own, where htrflow would not find them.
-    """
-    values = (value for step in steps for key, value in _leaves(step["settings"], "") if key in PATH_SETTINGS)
-    paths = [Path(value) for value in values if isinstance(value, str) and value]
-    return [path for path in paths if not path.is_absolute() and (base / path).exists()]
+def _refuse_endless(text: str) -> None:
+    """Raise PipelineError where the document holds itself, is nested too deep, or is too large once aliases are
+    followed. Seen from its events, which takes neither recursion nor memory."""
+    nodes = 0
+    sizes: dict[str, int | None] = {}  # Of what each anchor names; None while that is not at its end.
+    begun: list[tuple[str | None, int]] = []
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            size = sizes.get(event.anchor, 0)  # One that names nothing is the loader's to refuse.
+            if size is None:
+                raise PipelineError([f"the pipeline file holds itself: `*{event.anchor}` lies in `&{event.anchor}`"])
+            nodes += size
+        elif isinstance(event, yaml.NodeEvent):
+            nodes += 1
+            if isinstance(event, yaml.CollectionStartEvent):
+                begun.append((event.anchor, nodes))
+            if event.anchor is not None:
+                sizes[event.anchor] = None if isinstance(event, yaml.CollectionStartEvent) else 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = begun.pop()
+            if anchor is not None:
+                sizes[anchor] = nodes - before + 1
+        if nodes > _MAX_NODES:
+            raise PipelineError([f"the pipeline file holds more than {_MAX_NODES} values, its aliases followed"])
+        if len(begun) > _MAX_DEPTH:
+            raise PipelineError([f"the pipeline file is nested more than {_MAX_DEPTH} deep"])
 
 
 def _step_problems(step: Mapping[str, Any], base: Path) -> Iterator[str]:
@@ -114,7 +184,7 @@ def _step_problems(step: Mapping[str, Any], base: Path) -> Iterator[str]:
     yield from _compilation(settings)
     for key in ("model", "processor"):
         path = model_settings.get(key, settings.get(key) if key == "processor" else None)
-        if _is_path(path) and not (base / str(path)).exists():
+        if _is_path(path) and not os.path.exists(base / str(path)):
             yield f"the {key} {path} does not exist"
         elif _is_path(path) and ".." in Path(str(path)).parts:
             yield f"the {key} {path} must be named by its absolute path"

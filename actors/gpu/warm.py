@@ -62,7 +62,7 @@ def load(pipeline: Path, directory: Path) -> list[str]:
     _, adapter = engine.choose()
     surroundings.quiet()
     moved = directory / "pipeline.yaml"
-    moved.write_text(on_cpu(pipeline.read_text(encoding="utf-8")), encoding="utf-8")
+    moved.write_text(on_cpu(pipeline_file.read_text(pipeline)), encoding="utf-8")
     built = loader.build(adapter, moved, directory, Watch(marks.MarkWriter(marks.create()), _die), 1)
     return [steps.label_of(step) for step in built.steps if getattr(step, "model", None) is not None]
 

@@ -6,6 +6,7 @@ operations and the run log never wait for one another; the loop itself does no I
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
 import os
@@ -91,9 +92,7 @@ class Uploader:
         self._ceasing = threading.Event()
         keys = Keys(spec.prefix, spec.pipeline_id, spec.volume)
         threads = max(spec.upload_concurrency, resume.THREADS) + 1
-        objects = functools.partial(s3.client, spec.s3_endpoint, of=s3.session(), verify_tls=spec.s3_verify_tls)
-        store = Store(objects(connections=threads), spec.bucket)
-        side = Store(objects(connections=1, connect_s=5, read_s=15, attempts=2), spec.bucket)
+        store, side = (Store(client, spec.bucket) for client in _clients(spec, threads))
         self._shipping = Shipping(side, keys, Run(spec.run_id, spec.attempt), spec.log_dir, channel.send)
         self._publishing = Publishing(store, keys, spec, self._ceasing.is_set)
         made_by = Provenance(spec.image_digest, spec.htrflow_base_revision, spec.batchpod_version)
@@ -169,8 +168,11 @@ class Uploader:
         except s3.StoreError as e:
             answer = StoreFailed(name, e.permanent, bounded(str(e)))
         except Exception as e:
-            log.exception("%s could not be done", name)
-            answer = StoreFailed(name, False, _said(f"{name} could not be done", e))
+            full = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
+            if not full:
+                log.exception("%s could not be done", name)
+            what = f"the workdir is full: {name}" if full else name
+            answer = StoreFailed(name, False, _said(f"{what} could not be done", e), full)
         if isinstance(answer, StoreFailed) and isinstance(message, PublishInterim):
             log.warning("iiif.json could not be republished, the run goes on: %s", answer.error)
             answer = InterimPublished(False, 0, 0.0)
@@ -179,6 +181,16 @@ class Uploader:
 
     def _mark(self, page: int, step: str) -> None:
         self._channel.marks.mark(page, "upload", step)
+
+
+def _clients(spec: UploaderSpec, threads: int) -> tuple[Any, Any]:
+    """One for the results and one for what waits for nothing. Where the AWS configuration cannot be used every request
+    is answered with the reason: a process that died of it would be started in vain."""
+    try:
+        objects = functools.partial(s3.client, spec.s3_endpoint, of=s3.session(), verify_tls=spec.s3_verify_tls)
+        return objects(connections=threads), objects(connections=1, connect_s=5, read_s=15, attempts=2)
+    except s3.StoreError as e:
+        return s3.NoClient(e), s3.NoClient(e)
 
 
 def _said(what: str, error: Exception) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from actors import runlog
 from actors.messages import DumpPut, LogShipped, ProgressPut
-from actors.s3 import MissingObject, StoreError
+from actors.s3 import Forbidden, MissingObject, StoreError
 from actors.uploader.keys import JSON, TEXT, Keys
 from actors.uploader.store import Store
 
@@ -36,7 +36,7 @@ class Shipping:
     """Takes requests from the dispatch loop (none of them blocks) and works them off on one daemon thread.
 
     Answers go to `send`: one ProgressPut and one DumpPut a PUT, one LogShipped a shipment; requests that a newer one
-    replaced get none, except that a final shipment always has its own.
+    replaced get none, except that a final shipment always has its own, after those of what was asked for before it.
     """
 
     def __init__(self, store: Store, keys: Keys, run: Run, log_dir: str, send: Callable[[object], None]) -> None:
@@ -44,12 +44,13 @@ class Shipping:
         self._copy = runlog.ShippedCopy(log_dir)
         self._wake = threading.Condition()
         self._progress: str | None = None
-        self._ship: bool | None = None
+        self._ship: int | None = None
+        """How many final shipments are asked for; 0 for an ordinary one, None for none at all."""
         self._dump: str | None = None
         self._claim = True
         self._busy = False
         self._shipped: tuple[int, int] | None = None
-        self._foreign = False
+        self._foreign = self._blind = False
         self._lost: set[str] = set()
         threading.Thread(target=self._run_forever, name="shipping", daemon=True).start()
 
@@ -65,7 +66,7 @@ class Shipping:
 
     def ship_log(self, final: bool) -> None:
         with self._wake:
-            self._ship = final or bool(self._ship)
+            self._ship = (self._ship or 0) + final
             self._wake.notify()
 
     def put_dump(self, path: str) -> None:
@@ -88,7 +89,7 @@ class Shipping:
                 dump, self._dump = self._dump, None
             self._work_off(claim, progress, dump, ship)
 
-    def _work_off(self, claim: bool, progress: str | None, dump: str | None, ship: bool | None) -> None:
+    def _work_off(self, claim: bool, progress: str | None, dump: str | None, ship: int | None) -> None:
         """The log comes last, so that a final one tells of the others."""
         if claim:
             self._attempt("run log", self._claim_log)
@@ -97,7 +98,9 @@ class Shipping:
         if dump is not None:
             self._send(DumpPut(self._attempt("debug dump", lambda: self._put_dump(dump))))
         if ship is not None:
-            self._send(LogShipped(ship, self._attempt("run log", self._ship_log)))
+            shipped = self._attempt("run log", self._ship_log)
+            for final in [True] * ship or [False]:
+                self._send(LogShipped(final, shipped))
 
     def _attempt(self, what: str, work: Callable[[], None]) -> bool:
         try:
@@ -130,15 +133,24 @@ class Shipping:
             self._claim_log()
         if self._foreign or runlog.fingerprint(self._log_dir) == self._shipped:
             return
-        try:
-            owner = self._store.head(self._keys.run_log).get(RUN_ID)
-        except MissingObject:
-            owner = None
+        owner = self._owner()
         if owner not in (None, self._run.run_id):
             self._foreign = True
             log.warning("the run log is another run's by now (%s) and is left to it", owner)
             return
         self._put_log()
+
+    def _owner(self) -> str | None:
+        """Whose log is stored. None: nobody's, or these credentials may only write and it was this run's at last."""
+        try:
+            return self._store.head(self._keys.run_log).get(RUN_ID)
+        except MissingObject:
+            return None
+        except Forbidden as e:
+            if not self._blind:
+                log.warning("whose the stored run log is cannot be told, it is taken for this run's: %s", e)
+            self._blind = True
+            return None
 
     def _put_log(self) -> None:
         seen = runlog.fingerprint(self._log_dir)

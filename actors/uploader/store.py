@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError
 from urllib3.exceptions import HTTPError
 
 from actors.s3 import StoreError, failure
@@ -89,5 +89,7 @@ class Store:
         where = arguments if "Prefix" in arguments else {"Key": key, **arguments}
         try:
             return getattr(self._client, operation)(Bucket=self.bucket, **where)
-        except (ClientError, BotoCoreError) as e:
+        except StoreError:
+            raise
+        except Exception as e:  # botocore lets through what a store's odd answer sets off in it.
             raise failure(e, f"{verb} {key}") from e

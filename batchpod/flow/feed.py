@@ -33,13 +33,15 @@ class Feed:
         self._loop, self._register, self._arena, self._outlet = loop, register, arena, outlet
         self.stalls = StallClock()
         self.paused = False
+        self.open = False
+        """Whether pages may be redone yet: what is stored of them has been cleared."""
         self._suspects: deque[int] = deque()
 
     # ----------------------------------------------------------------------------------------------------- handing out
 
     def hand_out(self) -> None:
         """Give every actor that has room its next page: first those that are tried alone, then in order of readiness."""
-        if not self.paused and not self._outlet.full():
+        if self.open and not self.paused and not self._outlet.full():
             for slot in sorted(self.gpus.slots, key=lambda s: len(s.pages)):
                 self._fill(slot)
         self._account()

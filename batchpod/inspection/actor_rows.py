@@ -25,7 +25,7 @@ QUIET_S = 60.0
 _FETCHED = (State.FETCHED, State.DECODING, State.READY, State.TRANSCRIBING, State.EXPORTED, State.UPLOADING, State.OK)
 _ON_THE_WAY = (State.WAITING, State.FETCHING, State.FETCHED, State.DECODING)
 _UPLOADER_STAGES = {
-    "resume": "lists and clears the bucket",
+    "resume": "lists the bucket",
     "verify": "lists the bucket",
     "publish": "publishes",
 }

@@ -50,8 +50,7 @@ class Reporter:
         self._cadence = Cadence()
         self._shipped_at = clock.now()
         self._shipping = False
-        self._final_shipped = False
-        self._last_waits = self._dump_waits = False
+        self._finals = 0
         self._interim_at = clock.now()
         self._interim_s = 0.0
         self._interim_done = 0
@@ -84,18 +83,16 @@ class Reporter:
 
     def put_last_progress(self) -> None:
         """Store the last state, however lately the one before was stored."""
-        self._last_waits = True
         self._uploader.send(PutProgress(self.progress().body(time.time())))
 
     def put_dump(self, path: str) -> None:
         """Store the debug dump that lies at `path`."""
-        self._dump_waits = True
         self._uploader.send(PutDump(path))
 
     @property
     def all_said(self) -> bool:
-        """Whether the last progress.json, the debug dump and the final log were answered."""
-        return not (self._last_waits or self._dump_waits) and self._final_shipped
+        """Whether every final log was answered; a progress.json or debug dump that was sent before it is stored first."""
+        return not self._finals
 
     def tick(self) -> None:
         """Whatever is due by now; called every turn."""
@@ -110,6 +107,7 @@ class Reporter:
 
     def ship_log(self, *, final: bool) -> None:
         self._shipping, self._shipped_at = True, self._clock.now()
+        self._finals += final
         self._uploader.send(ShipLog(final))
 
     def _interim(self) -> None:
@@ -127,15 +125,11 @@ class Reporter:
     def heard(self, message: object) -> bool:
         """Take the uploader's answers to the above; false if it is none."""
         match message:
-            case ProgressPut():
-                self._last_waits = False
-                return True
-            case DumpPut():
-                self._dump_waits = False
+            case ProgressPut() | DumpPut():
                 return True
             case LogShipped(final=final):
                 self._shipping = False
-                self._final_shipped = self._final_shipped or final
+                self._finals -= final
                 return True
             case InterimPublished(ok=ok, seconds=seconds):
                 self._interim_waits, self._interim_s = False, seconds
@@ -147,6 +141,9 @@ class Reporter:
         """A new uploader knows nothing of what was asked of the old one."""
         self._shipping = self._interim_waits = False
         self._cadence = Cadence()
+        if self._finals:
+            self._finals = 0
+            self.ship_log(final=True)
 
     # ------------------------------------------------------------------------------------------------ to the person
 

@@ -126,11 +126,13 @@ class Config:
 
 
 def arena_problem(config: Config, memory: Memory | None) -> str | None:
-    """Why the pixel arena cannot be reserved inside the container's memory limit, or None (also without a
-    limit).
-    """
+    """Why the pixel arena cannot be reserved inside the container's memory limit, or without one in the machine's
+    memory; or None."""
     if memory is None:
-        return None
+        total_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if config.pixel_arena_bytes < total_bytes:
+            return None
+        return f"PIXEL_ARENA_BYTES={config.pixel_arena_bytes}: expected less than this machine's memory of {total_bytes} bytes"
     free_bytes = memory.limit_bytes - memory.used_bytes
     if config.pixel_arena_bytes <= free_bytes:
         return None

@@ -90,8 +90,8 @@ def _hub_offline(value: str) -> bool:
     return value.upper() in ("1", "ON", "YES", "TRUE")
 
 
-def _whole(value: str, least: int) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) < least:
+def _whole(value: str, least: int, most: int = 10**18) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or not least <= int(value) <= most:
         raise Refused(value)
     return int(value)
 
@@ -100,7 +100,10 @@ def _size(value: str) -> int:
     match = re.fullmatch(r"([0-9]{1,15})(Ki|Mi|Gi)?", value.strip())
     if match is None or int(match[1]) < 1:
         raise Refused(value)
-    return int(match[1]) * {None: 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}[match[2]]
+    size = int(match[1]) * {None: 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}[match[2]]
+    if size >= 1 << 63:
+        raise Refused(value)
+    return size
 
 
 def _seconds(value: str, zero: bool) -> float:
@@ -130,7 +133,8 @@ BOOLEAN = Kind("true or false (or 1 0 yes no on off)", _boolean)
 HUB_OFFLINE = Kind("1 or 0", _hub_offline)
 COUNT = Kind("a whole number of at least 1", lambda value: _whole(value, 1))
 COUNT_OR_ZERO = Kind("a whole number of at least 0", lambda value: _whole(value, 0))
-SIZE = Kind("a number of bytes of at least 1, plain or with the suffix Ki, Mi or Gi", _size)
+AT_ONCE = Kind("a whole number from 1 to 1000", lambda value: _whole(value, 1, 1000))
+SIZE = Kind("a number of bytes from 1 to 2^63, plain or with the suffix Ki, Mi or Gi", _size)
 SECONDS = Kind("a number of seconds above 0", lambda value: _seconds(value, zero=False))
 SECONDS_OR_ZERO = Kind("a number of seconds of at least 0", lambda value: _seconds(value, zero=True))
 
@@ -180,7 +184,7 @@ VARIABLES = (
     Variable("MAX_PAGES", "0", COUNT_OR_ZERO, "only the first so many pages; 0 = all", _SOURCE),
     Variable("LOOKAHEAD_PAGES", "64", COUNT, "pages fetched ahead of the GPU"),
     Variable("LOOKAHEAD_BYTES", "1Gi", SIZE, "bytes of fetched pages held ahead of the GPU"),
-    Variable("DOWNLOAD_CONCURRENCY", "12", COUNT, "downloads at once"),
+    Variable("DOWNLOAD_CONCURRENCY", "12", AT_ONCE, "downloads at once"),
     Variable(
         "DOWNLOAD_DEADLINE_SECONDS",
         "300",
@@ -200,11 +204,11 @@ VARIABLES = (
     ),
     Variable("IMAGE_CACHE_BUCKET", None, TEXT, "a private bucket that keeps the source images"),
     Variable("PAGE_TIMEOUT_SECONDS", "600", SECONDS, "a page without progress for this long is given up"),
-    Variable("GPU_WORKERS", "1", COUNT, "gpu processes; with more than one each sees its own device"),
-    Variable("GPU_PAGES", "2", COUNT, "pages in flight inside one gpu process"),
+    Variable("GPU_WORKERS", "1", AT_ONCE, "gpu processes; with more than one each sees its own device"),
+    Variable("GPU_PAGES", "2", AT_ONCE, "pages in flight inside one gpu process"),
     Variable("GPU_STANDBY", "true", BOOLEAN, "keep a spare gpu process with its imports done"),
     Variable("PIXEL_ARENA_BYTES", "512Mi", SIZE, "shared memory for decoded pages"),
-    Variable("UPLOAD_CONCURRENCY", "4", COUNT, "uploads at once"),
+    Variable("UPLOAD_CONCURRENCY", "4", AT_ONCE, "uploads at once"),
     Variable("UPLOAD_BACKLOG_BYTES", "256Mi", SIZE, "exported files that may wait for the store"),
     Variable("USER_AGENT", f"batchpod/{__version__}", TEXT, "sent to origins", _SOURCE),
     Variable(

@@ -134,8 +134,25 @@ def test_false_has_four_words_in_any_case(good: dict[str, str], word: str) -> No
 
 @pytest.mark.parametrize("value", ["0", "-3", "1.0", "two", "1 2", "+1"])
 def test_a_count_is_a_whole_number_of_at_least_1(good: dict[str, str], value: str) -> None:
-    (problem,) = problems_of(good | {"GPU_PAGES": value})
+    (problem,) = problems_of(good | {"LOOKAHEAD_PAGES": value})
     assert "a whole number of at least 1" in problem
+
+
+@pytest.mark.parametrize("name", ["UPLOAD_CONCURRENCY", "DOWNLOAD_CONCURRENCY", "GPU_WORKERS", "GPU_PAGES"])
+@pytest.mark.parametrize("value", ["0", "1001", "200000"])
+def test_what_runs_at_once_is_bounded(good: dict[str, str], name: str, value: str) -> None:
+    (problem,) = problems_of(good | {name: value})
+    assert problem == f"{name}={value}: expected a whole number from 1 to 1000"
+
+
+def test_a_size_beyond_any_file_is_refused(good: dict[str, str]) -> None:
+    (problem,) = problems_of(good | {"PIXEL_ARENA_BYTES": "999999999999999Gi"})
+    assert "from 1 to 2^63" in problem
+
+
+def test_without_a_memory_limit_the_arena_must_fit_the_machine(good: dict[str, str]) -> None:
+    config = Config.from_env(good | {"PIXEL_ARENA_BYTES": "900000Gi"})
+    assert "expected less than this machine's memory" in (arena_problem(config, None) or "")
 
 
 @pytest.mark.parametrize("name", ["MAX_PAGES", "MAX_IMAGE_PIXELS", "LOG_SHIP_SECONDS", "INDEX_FAILURE_COUNT"])

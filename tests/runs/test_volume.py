@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 
+import pytest
 from lxml import etree
 
 from tests.volume import Volume, steps
@@ -209,3 +210,41 @@ def test_every_stored_file_parses_and_carries_the_stamp(volume: Make):
     assert described == ["image=sha256:abc", "htrflow-base=unknown"]
     page = etree.fromstring(this.get(f"{this.prefix}/page/0001.xml"))
     assert len(page.findall(".//{*}TextLine")) == 3
+
+
+@pytest.mark.parametrize("written", ["steps: [\n\t- x", "", "steps:\n- step: Segmentatin\n  settings: {model: YOLO}\n"])
+def test_a_pipeline_that_cannot_be_loaded_leaves_a_finished_volume_as_it_is(volume: Make, written: str):
+    this = volume(3)
+    assert this.run().code == 0
+    before = {key for key in this.listing() if key.startswith(this.prefix)}
+    this.pipeline.write_text(written)
+    ended = this.run()
+    assert ended.code == 13, ended.log
+    assert before <= this.listing()
+
+
+def test_with_resume_off_nothing_is_cleared_before_the_models_are_there(volume: Make):
+    this = volume(3)
+    assert this.run().code == 0
+    before = {key for key in this.listing() if key.startswith(this.prefix)}
+    this.use(steps(load_error="OSError: the cache is not there"))
+    ended = this.run(RESUME="false")
+    assert ended.code == 1, ended.log
+    assert before <= this.listing()
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_closed_standard_streams_change_nothing(volume: Make, closed: str):
+    this = volume(2)
+    this.launcher = ["/bin/sh", "-c", f'exec "$@" {closed}', "sh"]
+    ended = this.run()
+    assert ended.code == 0, ended.log
+    assert this.manifest["pages_ok"] == 2
+
+
+def test_a_parent_that_ignores_its_children_s_ends_changes_nothing(volume: Make):
+    this = volume(2)
+    this.launcher = ["/bin/sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"]
+    ended = this.run()
+    assert ended.code == 0, ended.log
+    assert this.manifest["pages_ok"] == 2
