@@ -183,15 +183,16 @@ def client(
     if endpoint:
         events.unregister("before-call.s3", handlers.add_expect_header)
         events.unregister("before-parameter-build.s3.ListObjectsV2", handlers.set_list_objects_encoding_type_url)
-    events.register_last("before-parameter-build.s3.HeadBucket", _ask_once)
+    events.register_last("before-parameter-build.s3", _ask_once)
     events.register_first("needs-retry.s3", _Passing(attempts))
     return made
 
 
-def _ask_once(context: dict[str, Any], **_: Any) -> None:
+def _ask_once(model: Any, context: dict[str, Any], **_: Any) -> None:
     """botocore asks with HeadBucket where a redirect leads; one that answers that with a redirect it would ask for
     ever."""
-    context["s3_redirect"]["redirected"] = True
+    if model.name == "HeadBucket":
+        context["s3_redirect"]["redirected"] = True
 
 
 class _Passing:

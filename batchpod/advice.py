@@ -95,6 +95,7 @@ _CREDENTIALS = Advice(
     "see that AWS_SHARED_CREDENTIALS_FILE names keys that may list, read, write and delete in the bucket",
 )
 _DENIED = r"AccessDenied|InvalidAccessKey|Signature|[Cc]redential|status 403"
+_SKEWED = r"TimeTooSkewed|clock"
 _NO_ROOM = r"\[Errno (28|122)\]|the workdir is full"
 _CLOCK = Advice("this node's clock and the store's do not agree", "have the node's clock set")
 _PIPELINE = Advice("the pipeline cannot be built as it is written", "correct the pipeline file")
@@ -136,7 +137,7 @@ _BY_TEXT: dict[tuple[str, bool], tuple[tuple[str, Advice], ...]] = {
     ),
     ("resume", True): ((r"", _BY_CAUSE[Cause.BUCKET]),),
     ("resume", False): (
-        (r"TimeTooSkewed|clock", _CLOCK),
+        (_SKEWED, _CLOCK),
         (_DENIED, _CREDENTIALS),
     ),
     ("load", True): (
@@ -234,8 +235,10 @@ def _advice(verdict: Verdict) -> Advice:
         return _WARMUP_CONFIG
     if verdict.cause in (Cause.UNKNOWN, Cause.UNEXPECTED, Cause.STORE_DOWN) and re.search(_NO_ROOM, verdict.error):
         return _BY_CAUSE[Cause.WORKDIR_FULL]
-    if verdict.cause is Cause.STORE_DOWN and re.search(_DENIED, verdict.error):
-        return _CREDENTIALS
+    if verdict.cause is Cause.STORE_DOWN:
+        for says, advice in ((_SKEWED, _CLOCK), (_DENIED, _CREDENTIALS)):
+            if re.search(says, verdict.error):
+                return advice
     if verdict.cause in _BY_CAUSE:
         return _BY_CAUSE[verdict.cause]
     stage = "load" if verdict.stage == "warmup" and verdict.permanent else verdict.stage

@@ -58,8 +58,10 @@ class Questions:
         match got:
             case SourceFailed(permanent=permanent, error=error):
                 raise (Permanent if permanent else Transient)(stage, error)
+            case StoreFailed(workdir_full=True, error=error):
+                raise Transient(stage, error, Cause.WORKDIR_FULL)
             case StoreFailed(permanent=permanent, error=error):
-                cause = Cause.BUCKET if permanent else Cause.UNKNOWN
+                cause = Cause.BUCKET if permanent else Cause.STORE_DOWN
                 raise (Permanent if permanent else Transient)(stage, f"bucket {self._bucket}: {error}", cause)
         assert isinstance(got, answer)
         return got

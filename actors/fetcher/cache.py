@@ -144,8 +144,6 @@ def _is_settled(error: Exception) -> bool:
 
 def _client(spec: FetcherSpec) -> Any:
     """A client for the cache, or why there is none. Short waits: the origin is there if it does not answer."""
-    from botocore.exceptions import BotoCoreError
-
     from actors import s3
 
     try:
@@ -153,5 +151,5 @@ def _client(spec: FetcherSpec) -> Any:
             spec.s3_endpoint, verify_tls=spec.s3_verify_tls, connections=spec.download_concurrency,
             connect_s=5, read_s=10, attempts=2,
         )  # fmt: skip
-    except (BotoCoreError, ValueError, OSError) as e:  # A credentials file or an endpoint that cannot be read.
+    except s3.StoreError as e:
         return e

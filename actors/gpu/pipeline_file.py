@@ -23,8 +23,9 @@ PATH_SETTINGS = ("model", "processor", "source")
 """Settings that may hold a local path."""
 MAX_BYTES = 1024 * 1024
 """A pipeline file has a few thousand bytes."""
-_MAX_NODES, _MAX_DEPTH = 100_000, 100
-"""Of the YAML document with every alias followed: it is walked recursively from here on, by htrflow too."""
+_MAX_NODES, _MAX_DEPTH, _MAX_VALUE = 100_000, 100, 65_536
+"""Of the YAML document with every alias followed, since it is walked recursively from here on, by htrflow too; and
+characters of one value, since some numbers take the square of their length to read."""
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _WEIGHTS = (".pt", ".pth", ".onnx", ".engine", ".safetensors", ".ckpt")
@@ -143,7 +144,7 @@ def _refuse_endless(text: str) -> None:
     """Raise PipelineError where the document holds itself, is nested too deep, or is too large once aliases are
     followed. Seen from its events, which takes neither recursion nor memory."""
     nodes = 0
-    sizes: dict[str, int | None] = {}  # Of what each anchor names; None while that is not at its end.
+    sizes: dict[str | None, int | None] = {}  # Of what each anchor names; None while that is not at its end.
     begun: list[tuple[str | None, int]] = []
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
@@ -152,15 +153,16 @@ def _refuse_endless(text: str) -> None:
                 raise PipelineError([f"the pipeline file holds itself: `*{event.anchor}` lies in `&{event.anchor}`"])
             nodes += size
         elif isinstance(event, yaml.NodeEvent):
-            nodes += 1
-            if isinstance(event, yaml.CollectionStartEvent):
+            begins = isinstance(event, yaml.CollectionStartEvent)
+            sizes[event.anchor] = None if begins else 1
+            if begins:
                 begun.append((event.anchor, nodes))
-            if event.anchor is not None:
-                sizes[event.anchor] = None if isinstance(event, yaml.CollectionStartEvent) else 1
+            nodes += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = begun.pop()
-            if anchor is not None:
-                sizes[anchor] = nodes - before + 1
+            sizes[anchor] = nodes - before
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MAX_VALUE:
+            raise PipelineError([f"the pipeline file holds a value of more than {_MAX_VALUE} characters"])
         if nodes > _MAX_NODES:
             raise PipelineError([f"the pipeline file holds more than {_MAX_NODES} values, its aliases followed"])
         if len(begun) > _MAX_DEPTH:
@@ -172,14 +174,14 @@ def _step_problems(step: Mapping[str, Any], base: Path) -> Iterator[str]:
     if name == "export":
         yield "ALTO and PAGE are written and stored without it; remove the step"
         return
+    for key in ("model_settings", "generation_settings"):
+        if not isinstance(settings.get(key) or {}, dict):
+            yield f"`{key}` is no mapping"
+            return
     model_settings = settings.get("model_settings") or {}
     if name in MODEL_STEPS:
         if not isinstance(settings.get("model"), str):
             yield "it names no model class (`model:`)"
-        for key in ("model_settings", "generation_settings"):
-            if not isinstance(settings.get(key) or {}, dict):
-                yield f"`{key}` is no mapping"
-                return
         yield from _overridden_revisions(settings, model_settings)
     yield from _compilation(settings)
     for key in ("model", "processor"):

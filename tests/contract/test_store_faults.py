@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,52 @@ def test_only_a_bucket_that_cannot_be_is_permanent(bad: double.Store, status: in
     with open_store(bad.url, attempts=1) as store, pytest.raises(s3.StoreError, match=code) as raised:
         store.put("a", b"x", "text/plain")
     assert raised.value.permanent is permanent
+
+
+def test_a_store_that_redirects_to_nowhere_is_asked_a_second_time_and_not_for_ever(bad: double.Store) -> None:
+    bad.faults.answer = lambda request: (301, "" if request.method == "HEAD" else "PermanentRedirect")
+    with open_store(bad.url, attempts=1) as store:
+        for ask in (lambda: list(store.list("a/")), lambda: store.get("a"), lambda: store.head("a")):
+            asked = len(bad.requests)
+            with pytest.raises(s3.StoreError, match="301") as raised:
+                ask()
+            assert not raised.value.permanent
+            assert len(bad.requests) - asked == 2
+
+
+def test_whatever_an_odd_answer_sets_off_in_botocore_is_a_passing_error(bad: double.Store) -> None:
+    bad.objects["a"] = double.Stored(b"x", {"x-amz-missing-meta": "many"}, datetime.now(UTC))
+    with open_store(bad.url, attempts=1) as store, pytest.raises(s3.StoreError, match="HEAD a: ValueError: ") as raised:
+        store.head("a")
+    assert not raised.value.permanent
+
+
+NO_SECRET = b"[default]\naws_access_key_id = x\n"
+
+
+@pytest.mark.parametrize("data", [b"aws_access_key_id = x\n", bytes(range(256)), NO_SECRET])
+def test_a_credentials_file_that_cannot_be_used_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    path = tmp_path / "credentials"
+    path.write_bytes(data)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(path))
+    with pytest.raises(s3.StoreError, match=f"cannot be set up .*{path}.*: .*(?:[Cc]redentials|parse)") as raised:
+        s3.client("http://127.0.0.1:9", connections=1)
+    assert not raised.value.permanent
+
+
+@pytest.mark.parametrize(("name", "value"), [("AWS_PROFILE", "nope"), ("AWS_DEFAULT_REGION", "å å")])
+def test_a_variable_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(s3.StoreError, match=f"{name}={value}.*: .*{value}"):
+        s3.client("http://127.0.0.1:9", connections=1)
+
+
+@pytest.mark.parametrize("url", ["http://exa mple", "http://localhost:99999"])
+def test_an_endpoint_that_cannot_be_one_is_a_store_error(url: str) -> None:
+    with pytest.raises(s3.StoreError), open_store(url, attempts=1) as store:
+        store.get("a")
 
 
 def test_an_object_that_is_not_there_is_told_from_other_errors(bad: double.Store) -> None:

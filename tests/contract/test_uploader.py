@@ -390,3 +390,42 @@ def test_a_page_list_that_is_not_there_is_said_and_costs_nothing_else(workdir: W
         assert not failed.permanent
         assert "pages.json" in failed.error
         assert process.end() == 0
+
+
+def test_a_full_workdir_is_told_from_a_store_that_fails(workdir: Workdir) -> None:
+    workdir.write_pages(1)
+    workdir.overrides["done_path"] = "/dev/full"
+    with uploader(workdir) as process:
+        failed = process.ask(ListStored(), StoreFailed)
+        assert (failed.permanent, failed.workdir_full) == (False, True)
+        assert failed.error.startswith("the workdir is full: ListStored could not be done: ")
+        assert process.end() == 0
+    assert "Traceback" not in process.log
+
+
+def test_credentials_that_cannot_be_read_are_the_answer_to_every_request(
+    workdir: Workdir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workdir.write_pages(1)
+    (tmp_path / "credentials").write_text("aws_access_key_id = x\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    with uploader(workdir) as process:
+        for _ in range(2):
+            failed = process.ask(ListStored(), StoreFailed)
+            assert (failed.permanent, failed.workdir_full) == (False, False)
+            assert str(tmp_path / "credentials") in failed.error
+        page_failed = process.ask(workdir.export(1), UploadFailed)
+        assert (page_failed.outcome, page_failed.store) == ("deferred", True)
+        assert not process.ask(PutProgress("{}"), ProgressPut).ok
+        assert not process.ask(ShipLog(True), LogShipped).ok
+        assert process.end() == 0
+    assert "Traceback" not in process.log
+
+
+@pytest.mark.parametrize("text", ["x: !!int ''", "steps: &a [{step: A, settings: {z: *a}}]", "\udcff\udcfe\0"])
+def test_a_pipeline_file_that_nobody_can_read_costs_the_uploader_nothing(workdir: Workdir, text: str) -> None:
+    workdir.write_pages(1)
+    (workdir.root / "pipeline.yaml").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with uploader(workdir) as process:
+        assert process.ask(ListStored(), StoredListed) == StoredListed(0, False)
+        assert process.end() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,11 @@ import pytest
 import yaml
 
 from actors.gpu.pipeline_file import (
+    MAX_BYTES,
     PipelineError,
     check_pipeline,
     read_steps,
+    read_text,
     recipe_digest,
     relative_paths,
 )
@@ -45,6 +48,8 @@ def test_a_sound_pipeline_has_no_problems() -> None:
         ("steps: [{step: OrderLines}, {step: export, settings: {dest: x, format: alto}}]", "step 2 (export)"),
         ("steps: [{step: Segmentation, settings: {model_settings: {model: a/b}}}]", "names no model class"),
         ("steps: [{step: Segmentation, settings: {model: YOLO, model_settings: 1}}]", "is no mapping"),
+        ("steps: [{step: OrderLines, settings: {model_settings: [1]}}]", "is no mapping"),
+        (YOLO.replace("demo/lines", "/" + "x" * 5000), "does not exist"),
         (YOLO.replace("model: YOLO", "model: YOLO\n    revision: main"), "overrides the revision"),
         (YOLO.replace("demo/lines", "/nowhere/model.pt"), "/nowhere/model.pt does not exist"),
         (YOLO.replace("demo/lines", "models/lines.pt"), "models/lines.pt does not exist"),
@@ -59,6 +64,59 @@ def test_a_mistake_is_said_in_a_sentence(text: str, said: str) -> None:
     problems = check_pipeline(text)
     assert len(problems) == 1
     assert said in problems[0]
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{held}'] * 10)}]\n"
+    for held, name in zip("abcdefgh", "bcdefghi", strict=True)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (YOLO + "x: !!int ''", "not what its tag or its form says"),
+        (YOLO + "x: !!timestamp foo", "not what its tag or its form says"),
+        (YOLO + "x: !!bool foo", "not what its tag or its form says"),
+        (YOLO + "x: 2020-13-45", "not what its tag or its form says"),
+        (YOLO + "x: *nothing", "undefined alias"),
+        (YOLO + "x: &a [1]\ny: &a [*a]", "is not YAML|holds itself"),
+        ("steps: " + "[" * 5000 + "]" * 5000, "nest"),
+        ("steps: " + "[" * 101 + "]" * 101, "nested more than 100 deep"),
+        ("steps: " + "{a: " * 100_000, "nested more than 100 deep"),
+        (YOLO.replace("steps:", "steps: &a").replace("batch_size: 2", "z: *a"), "holds itself: `\\*a` lies in `&a`"),
+        (BOMB + YOLO.replace("batch_size: 2", "z: *i"), "more than 100000 values"),
+        ("steps: [" + "1," * 200_000 + "]", "more than 100000 values"),
+        (YOLO + "x: 1" + ":5" * 400_000, "a value of more than 65536 characters"),
+        (YOLO + "# x y z\n" * 1_300_000, "larger than 1048576 bytes"),
+    ],
+)
+def test_what_cannot_be_read_or_walked_is_refused_in_a_sentence_and_has_no_digest(text: str, said: str) -> None:
+    (problem,) = check_pipeline(text)
+    assert re.search(said, problem)
+    with pytest.raises(PipelineError, match=said):
+        recipe_digest(text)
+
+
+def test_an_alias_that_holds_little_is_fine() -> None:
+    text = YOLO.replace("model_settings: {", "model_settings: &model {") + "- step: TextRecognition\n  settings:\n"
+    text += "    model: TrOCR\n    model_settings: *model\n"
+    assert check_pipeline(text) == []
+    assert read_steps(text)[1]["settings"]["model_settings"]["model"] == "demo/lines"
+
+
+@pytest.mark.parametrize("data", [bytes(range(256)), YOLO.encode("utf-16"), "é".encode("latin-1")])
+def test_a_file_that_is_not_utf_8_is_said_to_be_none(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "pipeline.yaml").write_bytes(data)
+    with pytest.raises(PipelineError, match="is not UTF-8 text"):
+        read_text(tmp_path / "pipeline.yaml")
+
+
+def test_of_a_file_that_is_too_large_no_more_than_that_is_read(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text(YOLO + "#" * (MAX_BYTES - len(YOLO)))
+    assert read_steps(read_text(tmp_path / "pipeline.yaml"))
+    with pytest.raises(PipelineError, match="larger than"):
+        read_text(Path("/dev/zero"))
 
 
 def test_all_mistakes_are_said_at_once() -> None:
@@ -115,6 +173,11 @@ def test_the_digest_is_that_of_the_steps_and_not_of_their_writing() -> None:
 def test_any_yaml_value_has_a_digest() -> None:
     text = "steps: [{step: A, settings: {1: 2020-01-01, x: .nan, y: [.inf, null, é]}}]"
     assert recipe_digest(text) == recipe_digest(text)
+
+
+def test_a_number_too_long_to_be_written_has_no_digest() -> None:
+    with pytest.raises(PipelineError, match="cannot be written down"):
+        recipe_digest(f"steps: [{{step: A, settings: {{x: 0x{'f' * 5000}}}}}]")
 
 
 def test_there_is_no_digest_without_steps() -> None:
