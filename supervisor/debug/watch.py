@@ -7,7 +7,9 @@ for: the snapshots come by themselves.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,6 +29,7 @@ from supervisor.wire import FrameBuffer, FrameError
 
 AGAIN_S = 1.0
 REDRAW_S = 0.5
+LEAVE_S = 2.0
 HELP = """\
 FOR    how long the actor shows no progress in what it does; yellow at half of LIMIT, red at four fifths of it
 LIMIT  after so long it is ended, and the page that caused it is blamed
@@ -170,9 +173,16 @@ class Watch(App[None]):
     def on_mount(self) -> None:
         for number in (signal.SIGTERM, signal.SIGHUP):
             # Ended by these it would leave the terminal without echo and with the mouse reported.
-            asyncio.get_running_loop().add_signal_handler(number, self.exit)
+            asyncio.get_running_loop().add_signal_handler(number, self._leave)
         self.set_interval(REDRAW_S, self.redraw)
         self.run_worker(self._follow(), exit_on_error=True)
+
+    def _leave(self) -> None:
+        """End the screen; where its terminal is gone, what is still to be written there could hold it for ever."""
+        at_last = threading.Timer(LEAVE_S, os._exit, (0,))
+        at_last.daemon = True
+        at_last.start()
+        self.exit()
 
     def on_resize(self) -> None:
         self.redraw()

@@ -15,7 +15,8 @@ from tests.doubles import s3 as s3_double
 from tests.volume import Running, Volume, steps, wait_for
 
 Make = Callable[..., Volume]
-PAGES, SETTLED, LAST = 1000, 200, 980
+PAGES, SETTLED, IMPORTED, LAST = 1000, 200, 500, 980
+"""The standby's imports give way to the pages, and are done a little later."""
 GROWTH = 0.05
 PAGES_AT_ONCE = 2
 """Each has a thread of its own in the gpu process."""
@@ -70,6 +71,8 @@ def test_a_thousand_pages_leave_every_process_as_large_as_two_hundred(volume: Ma
 
         wait_for(lambda: at_page(SETTLED), "page 200", 120, run)
         early = look(run)
+        wait_for(lambda: at_page(IMPORTED), "page 500", 200, run)
+        early["standby"] = look(run)["standby"]
         wait_for(lambda: at_page(LAST), "the last pages", 300, run)
         late = look(run)
         ended = run.end()
