@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from actors.fetcher.errors import Answered, FetchError
 from actors.fetcher.source import NO_IMAGE, Page, Source
-from actors.gpu.pipeline_file import check_pipeline
+from actors.gpu.pipeline_file import PipelineError, check_pipeline, read_text
 from actors.messages import page_name
 from actors.redact import for_log
 from batchpod.errors import ConfigError, Permanent, RunError
@@ -57,10 +57,10 @@ def _pipeline_problems(path: str) -> list[str]:
     if not path or unreadable(path):
         return []  # The environment's own problem says so.
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        return [f"PIPELINE_PATH={shown(path)}: expected UTF-8 text"]
-    return [f"PIPELINE_PATH={shown(path)}: {problem}" for problem in check_pipeline(text)]
+        problems = check_pipeline(read_text(Path(path)))
+    except PipelineError as e:
+        problems = list(e.problems)
+    return [f"PIPELINE_PATH={shown(path)}: {problem}" for problem in problems]
 
 
 def _doubts(config: Config) -> Iterator[str]:

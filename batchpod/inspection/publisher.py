@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -111,7 +110,7 @@ class Inspection:
             yield
         except Exception:
             if given_up not in self._given_up:
-                log.error("%s, the run goes on:\n%s", given_up, traceback.format_exc().rstrip())
+                log.exception("%s, the run goes on", given_up)
             self._given_up.add(given_up)
 
     def _publish(self) -> None:

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import socket
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,7 +179,7 @@ class Server:
         except Refused as e:
             return protocol.refusal(e.kind, str(e))
         except Exception as e:  # A fault in a command must not end the run.
-            log.error("a debug command failed, the run goes on:\n%s", traceback.format_exc().rstrip())
+            log.exception("a debug command failed, the run goes on")
             return protocol.refusal(Kind.INTERNAL, f"the command failed: {type(e).__name__}: {e}"[:500])
 
 
