@@ -73,19 +73,19 @@ class Turning:
             self.turn()
 
     def turn(self) -> None:
-        """One turn: wait, take what has happened, hand out what can be handed out, look after everything once a second.
+        """One turn: hand out what can be handed out, wait, take what has happened, look after everything once a second.
 
         Raises:
             RunError: the run cannot go on, or was told to stop.
         """
+        if not self.ending:
+            self.stream.route()
         for happening in self.loop.turn(min(0.2 if self.terminal else WATCH_S, self.inspection.soonest_s)):
             try:
                 self._take(happening)
             except RunError as e:
                 e.stage = e.stage or self.reporter.stage
                 self._trouble = self._trouble or e
-        if not self.ending:
-            self.stream.route()
         if self.loop.clock.now() - self._watched_at >= WATCH_S:
             self._watched_at = self.loop.clock.now()
             self._watch()

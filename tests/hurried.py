@@ -1,5 +1,6 @@
-"""`python -m tests.hurried NAME=SECONDS … COMMAND`: batchpod with some of its named limits shortened, so that a test need
-not wait a minute for what is due after a minute. Nothing else is changed.
+"""`python -m tests.hurried NAME=SECONDS … COMMAND`: batchpod with some of its named limits changed: shortened, so that a
+test need not wait a minute for what is due after a minute, or lengthened, so that what waits for one shows. Nothing else
+is changed.
 
 A name is a module's constant (`batchpod.services.BEAT_S`) or an entry of a table (`supervisor.lifecycle.WITHIN_S.killing`).
 """

@@ -7,6 +7,7 @@ changes the run orders.py's, what is written down for later dump.py's.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,8 +83,8 @@ class Inspection:
 
     @property
     def soonest_s(self) -> float:
-        """How soon the next turn should come."""
-        return self._server.soonest_s if self._server is not None else 1.0
+        """How soon the next turn should come; infinite where nothing hangs on it."""
+        return self._server.soonest_s if self._server is not None else math.inf
 
     def _commands(self) -> dict[str, Command]:
         return {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -104,8 +105,8 @@ class Server:
 
     @property
     def soonest_s(self) -> float:
-        """How soon `tend` should be called again."""
-        return LATER_POLL_S if any(peer.later for peer in self._peers) else 1.0
+        """How soon `tend` should be called again; infinite while nobody waits for it."""
+        return LATER_POLL_S if any(peer.later for peer in self._peers) else math.inf
 
     def _accept(self) -> None:
         for _ in range(BACKLOG):

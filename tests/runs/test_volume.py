@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from lxml import etree
 
+from tests.doubles import s3 as s3_double
 from tests.volume import Volume, steps
 from tools.origin import status
 
@@ -248,3 +249,19 @@ def test_a_parent_that_ignores_its_children_s_ends_changes_nothing(volume: Make)
     ended = this.run()
     assert ended.code == 0, ended.log
     assert this.manifest["pages_ok"] == 2
+
+
+def test_what_can_be_handed_out_does_not_wait_for_the_next_look_round(volume: Make):
+    """Nothing else wakes the run here: the store answers at once, and the pages are decoded long before the models are
+    there."""
+    with s3_double.running() as store:
+        this = volume(3, endpoint=store.url)
+        this.use(steps(load_seconds=1.5))
+        run = this.start("batchpod.turning.WATCH_S=40", "supervisor.loop.TURN_S=40")
+        run.until("gpu-0 loaded")
+        assert this.origin is not None
+        asked_meanwhile = this.origin.asked()
+        ended = run.end(35)
+    assert asked_meanwhile == 3, ended.log
+    assert ended.code == 0, ended.log
+    assert "COMPLETE 3 pages (3 processed)" in ended.last_line
