@@ -19,6 +19,8 @@ from supervisor.wire import Codec, FrameBuffer
 
 CREDIT = 4
 """Messages sent and not yet received; a pipe takes 16 frames of the largest size before it refuses."""
+READ_BYTES = 65536
+"""A pipe that gives fewer is empty, or its writer writes again and it becomes readable again."""
 
 
 class Outgoing:
@@ -97,7 +99,7 @@ class Incoming:
         messages = []
         while not self.ended:
             try:
-                data = os.read(self._connection.fileno(), 65536)
+                data = os.read(self._connection.fileno(), READ_BYTES)
             except BlockingIOError:
                 break
             except OSError:
@@ -106,6 +108,8 @@ class Incoming:
                 self.ended = True
                 break
             messages += [self._codec.decode(payload) for payload in self._frames.feed(data)]
+            if len(data) < READ_BYTES:
+                break
         self.received += len(messages)
         return messages
 
@@ -149,7 +153,7 @@ class Channel:
         """
         while True:
             try:
-                data = os.read(self._inbox.fileno(), 65536)
+                data = os.read(self._inbox.fileno(), READ_BYTES)
             except BlockingIOError:
                 break
             if not data:
@@ -158,6 +162,8 @@ class Channel:
                 raise EOFError("the supervisor closed the inbox")
             payloads = self._frames.feed(data)
             self._ready.extend(self._codec.decode(p) for p in payloads)
+            if len(data) < READ_BYTES:
+                break
         messages = list(self._ready)
         self._ready.clear()
         self.marks.received(len(messages))

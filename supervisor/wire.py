@@ -37,6 +37,7 @@ class Codec:
 
     def __init__(self, *types: type) -> None:
         self._types = {t.__name__: t for t in types}
+        self._fields = {t.__name__: tuple(f.name for f in dataclasses.fields(t)) for t in types}
 
     def encode(self, message: Any) -> bytes:
         """One frame, header included.
@@ -47,7 +48,7 @@ class Codec:
         name = message.__class__.__name__
         if name not in self._types:
             raise FrameError(f"{name} is not a message of this queue")
-        fields = [getattr(message, f.name) for f in dataclasses.fields(message)]
+        fields = [getattr(message, field) for field in self._fields[name]]
         payload = orjson.dumps([name, fields])
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise FrameError(f"{name} is {len(payload)} bytes; a message may have {MAX_PAYLOAD_BYTES}")

@@ -70,7 +70,7 @@ def main(channel: Channel, spec: FetcherSpec, descriptors: dict[str, int]) -> No
 class Held:
     """A fetched page, until it is decoded."""
 
-    data: bytearray
+    data: bytes
     header: Header
 
 
@@ -259,7 +259,7 @@ class Fetcher:
             if not self._budget.holds(number):
                 self._budget.release(number)
 
-    async def _store(self, cache: ImageCache, number: int, identity: str, data: bytearray) -> None:
+    async def _store(self, cache: ImageCache, number: int, identity: str, data: bytes) -> None:
         try:
             if await cache.store(number, identity, data):
                 self._channel.send(CacheStored(number))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 from collections.abc import Callable
 
@@ -28,13 +29,18 @@ def encoding_of(header: str) -> str:
 
 
 class Body:
-    """Collects decoded bytes in `data`. `arrived` hears their total before they are kept, and may raise."""
+    """Collects decoded bytes. `arrived` hears their total before they are kept, and may raise."""
 
     def __init__(self, encoding: str, most_bytes: int, arrived: Callable[[int], None]) -> None:
-        self.data = bytearray()
         self.wire_bytes = 0
+        self._kept, self._size = io.BytesIO(), 0
         self._most_bytes, self._arrived = most_bytes, arrived
         self._inflate = zlib.decompressobj(_GZIP) if encoding == "gzip" else None
+
+    @property
+    def data(self) -> bytes:
+        """What has been kept so far, without a copy once nothing more comes."""
+        return self._kept.getvalue()
 
     def feed(self, data: bytes) -> None:
         """Take what came from the wire.
@@ -59,7 +65,7 @@ class Body:
             Unavailable: the gzip stream is not.
         """
         if self._inflate is not None and not self._inflate.eof and self.wire_bytes:
-            raise Unavailable(f"a short body: its gzip stream breaks off after {len(self.data)} decoded bytes")
+            raise Unavailable(f"a short body: its gzip stream breaks off after {self._size} decoded bytes")
 
     def _feed_gzip(self, data: bytes) -> None:
         while data:
@@ -76,7 +82,9 @@ class Body:
             self._keep(piece)
 
     def _keep(self, piece: bytes) -> None:
-        if len(self.data) + len(piece) > self._most_bytes:
+        size = self._size + len(piece)
+        if size > self._most_bytes:
             raise TooLarge(f"more than {self._most_bytes} bytes")
-        self._arrived(len(self.data) + len(piece))
-        self.data += piece
+        self._arrived(size)
+        self._kept.write(piece)
+        self._size = size

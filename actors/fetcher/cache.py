@@ -54,11 +54,11 @@ class ImageCache:
     def on(self) -> bool:
         return not self._off
 
-    async def read(self, page: int, identity: str) -> bytearray | None:
+    async def read(self, page: int, identity: str) -> bytes | None:
         """The stored image of `page` if it is the one that `identity` (cache_identity) names; None is a miss."""
         return None if self._off else await self._call(self._get, page, identity)
 
-    async def store(self, page: int, identity: str, data: bytearray) -> bool:
+    async def store(self, page: int, identity: str, data: bytes) -> bool:
         """Store the image of `page`, over whatever was there; false when it could not be."""
         return not self._off and bool(await self._call(self._put, page, identity, data))
 
@@ -81,16 +81,16 @@ class ImageCache:
             self._note(trouble)
         return result
 
-    def _get(self, client: Any, page: int, identity: str) -> bytearray | None:
+    def _get(self, client: Any, page: int, identity: str) -> bytes | None:
         stored = client.get_object(Bucket=self._bucket, Key=self._key(page))
         with stored["Body"] as body:
             if stored["Metadata"].get("source") != identity or stored["ContentLength"] > self._spec.fetch_max_bytes:
                 return None
-            return bytearray(body.read())
+            return bytes(body.read())
 
-    def _put(self, client: Any, page: int, identity: str, data: bytearray) -> bool:
+    def _put(self, client: Any, page: int, identity: str, data: bytes) -> bool:
         client.put_object(
-            Bucket=self._bucket, Key=self._key(page), Body=bytes(data), ContentType="image/jpeg",
+            Bucket=self._bucket, Key=self._key(page), Body=data, ContentType="image/jpeg",
             Metadata={"source": identity},
         )  # fmt: skip
         return True

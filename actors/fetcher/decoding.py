@@ -32,7 +32,7 @@ class Decoding:
         self._pixels = loop.run_in_executor(self._threads, self._mapped)
         return self._pixels
 
-    async def decode(self, order: Decode, data: bytearray, name: str) -> None:
+    async def decode(self, order: Decode, data: bytes, name: str) -> None:
         """Decode `data`, a `name` (its format), into the block of `order`; the answer is sent from the thread."""
         assert self._pixels is not None
         pixels = await asyncio.shield(self._pixels)
@@ -55,7 +55,7 @@ class Decoding:
         log.debug("arena mapped and decoders imported in %.2f s", time.monotonic() - started_at)
         return view
 
-    def _decode(self, page: int, data: bytearray, name: str, block: memoryview) -> None:
+    def _decode(self, page: int, data: bytes, name: str, block: memoryview) -> None:
         from actors.fetcher.images import ImageError, decode_into
 
         self._channel.send(DecodeStarted(page))

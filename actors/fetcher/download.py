@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 3
 BACKOFF_S = 0.5
 INFO_MOST_BYTES = 2**20
-Judge = Callable[[bytearray, str, str], Awaitable["Header"]]
+Judge = Callable[[bytes, str, str], Awaitable["Header"]]
 """Judges a body by its bytes: (body, content type, its URL for messages) to its header; raises FetchError."""
 
 
@@ -53,7 +53,7 @@ class PageLost(Exception):
 class Image:
     """A page's bytes, whose header is good. `wire_bytes` counts every body downloaded for it, in vain or not."""
 
-    data: bytearray
+    data: bytes
     header: Header
     wire_bytes: int
 

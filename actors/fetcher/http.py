@@ -39,7 +39,7 @@ _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 class Fetched:
     """A whole body, decoded. `wire_bytes` is what it took on the wire, `content_type` what the server calls it."""
 
-    data: bytearray
+    data: bytes
     wire_bytes: int
     content_type: str
 

@@ -60,7 +60,7 @@ class Header:
     height: int
 
 
-def signature(body: bytes | bytearray | memoryview) -> str | None:
+def signature(body: bytes) -> str | None:
     """The raster format that `body` begins like; None when it is none of those that are taken."""
     start = bytes(body[:12])
     if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
@@ -68,7 +68,7 @@ def signature(body: bytes | bytearray | memoryview) -> str | None:
     return next((name for mark, name in _SIGNATURES if start.startswith(mark)), None)
 
 
-def looks_like_html(body: bytes | bytearray | memoryview, content_type: str) -> bool:
+def looks_like_html(body: bytes, content_type: str) -> bool:
     """Whether a body that is no image is a web page, as servers send one in place of an image that they cannot give."""
     start = bytes(body[:1024]).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     xhtml = start.startswith(b"<?xml") and b"<html" in start
@@ -76,7 +76,7 @@ def looks_like_html(body: bytes | bytearray | memoryview, content_type: str) -> 
     return marked or (bool(start) and "html" in content_type.lower())
 
 
-def header(body: bytes | bytearray, max_pixels: int) -> Header:
+def header(body: bytes, max_pixels: int) -> Header:
     """The format and upright size of `body`, from its header alone; `max_pixels` 0 means no limit.
 
     Raises:
@@ -98,7 +98,7 @@ def header(body: bytes | bytearray, max_pixels: int) -> Header:
     return Header(name, width, height)
 
 
-def decode_into(body: bytes | bytearray, block: memoryview) -> None:
+def decode_into(body: bytes, block: memoryview) -> None:
     """Write the upright pixels (height x width x 3, row by row, RGB) into `block`, which has exactly that size.
 
     Raises:
@@ -125,18 +125,18 @@ def decode_into(body: bytes | bytearray, block: memoryview) -> None:
     _copy(pixels, block)
 
 
-def _named(body: bytes | bytearray) -> str:
+def _named(body: bytes) -> str:
     name = signature(body)
     if name is None:
         raise ImageError("an empty body" if not body else f"not an image: it begins with {bytes(body[:12])!r}")
     return name
 
 
-def _opened(body: bytes | bytearray, name: str) -> Image.Image:
+def _opened(body: bytes, name: str) -> Image.Image:
     return Image.open(io.BytesIO(body), formats=_DECODERS.get(name, (name,)))
 
 
-def _orientation(image: Image.Image, body: bytes | bytearray) -> int:
+def _orientation(image: Image.Image, body: bytes) -> int:
     """The EXIF orientation that is still to be undone, 1 to 8. Pillow undoes a TIFF's itself."""
     if image.format == "TIFF":
         return 1
@@ -145,7 +145,7 @@ def _orientation(image: Image.Image, body: bytes | bytearray) -> int:
     return value if isinstance(value, int) and value in _TURNS else 1
 
 
-def _png_exif(body: bytes | bytearray) -> Image.Exif:
+def _png_exif(body: bytes) -> Image.Exif:
     """A PNG's EXIF wherever it stands; Pillow would decode all pixels to look behind them."""
     exif = Image.Exif()
     for kind, data, _ in _png_chunks(body):
@@ -155,7 +155,7 @@ def _png_exif(body: bytes | bytearray) -> Image.Exif:
     return exif
 
 
-def _check_png(body: bytes | bytearray) -> None:
+def _check_png(body: bytes) -> None:
     """Compare every chunk of pixels with its checksum, which Pillow leaves out.
 
     Raises:
@@ -166,7 +166,7 @@ def _check_png(body: bytes | bytearray) -> None:
             raise ValueError("a chunk of its pixels has the wrong checksum")
 
 
-def _png_chunks(body: bytes | bytearray) -> Iterator[tuple[bytes, memoryview, int]]:
+def _png_chunks(body: bytes) -> Iterator[tuple[bytes, memoryview, int]]:
     """Kind, data and checksum of each whole chunk up to the end."""
     view = memoryview(body)
     at = 8
@@ -221,7 +221,7 @@ def _eight_bits(image: Image.Image) -> Grey:
     return np.asarray(255 - scaled if white_is_zero else scaled, np.uint8)
 
 
-def _in_place(body: bytes | bytearray, size: tuple[int, int], block: memoryview) -> bool:
+def _in_place(body: bytes, size: tuple[int, int], block: memoryview) -> bool:
     """Decode a plain JPEG straight into the block: the same pixels as Pillow's, at half the cost and without its memory.
 
     False where libjpeg has anything to complain about: Pillow then decides whether that is an error.

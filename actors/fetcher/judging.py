@@ -21,7 +21,7 @@ class Judge:
         self._max_pixels, self._arena_bytes = max_pixels, arena_bytes
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="judge")
 
-    async def __call__(self, data: bytearray, content_type: str, shown: str) -> Header:
+    async def __call__(self, data: bytes, content_type: str, shown: str) -> Header:
         """The header of `data`; `shown` names where it came from.
 
         Raises:
@@ -33,7 +33,7 @@ class Judge:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _judge(self, data: bytearray, content_type: str, shown: str) -> Header:
+    def _judge(self, data: bytes, content_type: str, shown: str) -> Header:
         from actors.fetcher import images
 
         if images.signature(data) is None and images.looks_like_html(data, content_type):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,7 +96,9 @@ def no_room(error: BaseException) -> bool:
 
 def remove_strays(directory: Path, name: str) -> None:
     """Remove what image steps wrote for page `name` into folders below `directory`, which is memory."""
-    for folder in (entry for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink()):
+    with os.scandir(directory) as entries:
+        folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for folder in folders:
         for path in sorted(folder.rglob("*"), reverse=True):
             if path.stem == name or name in path.parent.relative_to(directory).parts:
                 try:

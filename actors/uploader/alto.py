@@ -93,10 +93,9 @@ def _set_place(element: Element, place: Place | None, frame: Frame) -> None:
     polygon = element.find(f"{SPACE}Shape/{SPACE}Polygon")
     if polygon is None:
         return
-    own = read_points(polygon.get("POINTS") or "", frame)
     if place is not None:
         polygon.set("POINTS", write_points(place.polygon))
-    elif own:
+    elif own := read_points(polygon.get("POINTS") or "", frame):
         polygon.set("POINTS", write_points(outline(own, frame)))
     else:
         shape = polygon.getparent()

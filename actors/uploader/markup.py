@@ -162,10 +162,9 @@ def box_of(points: list[Point], frame: Frame) -> Box:
 def outline(points: list[Point], frame: Frame) -> list[Point]:
     """`points` where they span an area; else the corners of their box. Points that are not there are a page corner."""
     points = points or [(0, 0)]
-    box = box_of(points, frame)
     distinct = len(set(points)) >= 3
     flat = len({x for x, _ in points}) == 1 or len({y for _, y in points}) == 1
-    return points if distinct and not flat else box.corners
+    return points if distinct and not flat else box_of(points, frame).corners
 
 
 def drop_empty(root: Element, tags: frozenset[str], enclosing: str) -> None:
