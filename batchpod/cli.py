@@ -17,8 +17,8 @@ from batchpod import __version__
 from batchpod.errors import Cause, Stopped
 from batchpod.settings import environment
 from batchpod.settings.environment import Command
+from supervisor.lifecycle import STOP_SIGNALS
 
-_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STOPPED = 143
 _CODES = "exit codes: 0 fine, 13 permanent (do not try again), 1 transient (try again), 143 stopped, 2 usage"
 
@@ -119,15 +119,15 @@ def _stoppable(stage: str, command: Callable[[], int]) -> int:
     """Until `command` installs its own signal handling (its imports take a while), a signal ends it in `stage`."""
 
     def stop(_number: int, _frame: object) -> None:
-        for number in _STOPS:
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         raise Stopped(stage)
 
-    for number in _STOPS:
-        signal.signal(number, stop)
-    # Ignored, as a parent may leave it, the system would bury the children itself and keep how they ended.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
+        for number in STOP_SIGNALS:
+            signal.signal(number, stop)
+        # Ignored, as a parent may leave it, the system would bury the children itself and keep how they ended.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return command()
     except Exception as e:
         return _ended(e, stage)

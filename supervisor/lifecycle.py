@@ -6,11 +6,14 @@ SIGKILL does not end within 30 s is undying: its memory and device are not comin
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from enum import StrEnum
 
 DUMP_S = 0.5
 UNDYING_S = 30.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""What has the whole program end: from the kubelet, from a terminal, from a terminal that is gone."""
 
 
 class Life(StrEnum):

@@ -17,7 +17,7 @@ from typing import Any
 
 from supervisor.clock import PAUSE_S, Clock
 from supervisor.events import Events
-from supervisor.lifecycle import Act, Cue, Life
+from supervisor.lifecycle import STOP_SIGNALS, Act, Cue, Life
 from supervisor.memory import kernel_state
 from supervisor.output import Output, Source
 from supervisor.process import Exit, Incarnation, Plan, disown
@@ -27,7 +27,6 @@ TURN_S = 1.0
 SLOW_TURN_S = 0.25
 CREDIT_POLL_S = 0.002
 INBOX_STUCK_S = 60.0
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class Loop:
         self._wake_read, self._wake_write = os.pipe()
         for fd in (self._wake_read, self._wake_write):
             os.set_blocking(fd, False)
-        self._old_handlers = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+        self._old_handlers = {number: signal.signal(number, lambda *_: None) for number in STOP_SIGNALS}
         self._old_wakeup = signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         self.add_reader(self._wake_read, self._take_signals)
         return self
@@ -277,5 +276,5 @@ class Loop:
     def _take_signals(self) -> None:
         with contextlib.suppress(BlockingIOError):
             for number in os.read(self._wake_read, 256):
-                if number in SIGNALS:
+                if number in STOP_SIGNALS:
                     self._happenings.append(Signalled(number))

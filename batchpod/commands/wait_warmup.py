@@ -17,6 +17,7 @@ from batchpod.errors import ConfigError, Stopped
 from batchpod.settings import environment
 from batchpod.settings.environment import Command
 from batchpod.verdict import ExitCode, verdict_of
+from supervisor.lifecycle import STOP_SIGNALS
 
 POLL_S = 10.0
 
@@ -32,10 +33,10 @@ def run(environ: Mapping[str, str]) -> int:
     if problems:
         print(advice.failure(verdict_of(ConfigError(problems), "warmup")), file=sys.stderr)
         return ExitCode.PERMANENT
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _stop)
     marker, wait_s = marker_path(values["hf_home"], values["pipeline_id"]), values["warmup_wait_s"]
     try:
+        for number in STOP_SIGNALS:
+            signal.signal(number, _stop)
         found = _appears(marker, wait_s)
     except Stopped:
         return ExitCode.SIGTERM

@@ -31,6 +31,7 @@ from batchpod.settings import environment
 from batchpod.settings.config import unreadable
 from batchpod.settings.environment import Command, shown
 from batchpod.verdict import ExitCode, verdict_of
+from supervisor.lifecycle import STOP_SIGNALS
 
 ONLINE = ("", "0", "false", "no", "off")
 STAGE = "warmup"
@@ -75,7 +76,7 @@ def _stops() -> Iterator[_Stop]:
     os.set_blocking(write, False)
     stop = _Stop(read)
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in STOP_SIGNALS:
         signal.signal(number, stop.ask)
     try:
         yield stop
