@@ -102,11 +102,13 @@ class Arena:
             return []
         self._worth_a_look = only is not None
         given = []
+        too_long = self.size_bytes + 1
         for key, (length, since_at) in list(self._requests.items()):
             if only is not None and key != only:
                 continue
-            block = self._take(_aligned(length))
+            block = self._take(_aligned(length)) if length < too_long else None
             if block is None:
+                too_long = min(too_long, length)
                 if now - since_at >= FAIR_AFTER_S:
                     break
                 continue
