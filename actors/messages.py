@@ -94,10 +94,12 @@ class SourceRead:
 
 @dataclass(frozen=True, slots=True)
 class SourceFailed:
-    """The source gives no page list; `permanent` decides between exit 13 and 1."""
+    """The source gives no page list; `permanent` decides between exit 13 and 1. `workdir_full`: it is the disk, not the
+    source."""
 
     permanent: bool
     error: str
+    workdir_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

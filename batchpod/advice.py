@@ -68,6 +68,11 @@ _BY_CAUSE = {
         "some pages could not be fetched or stored now",
         "see that the image server and the store are up and serve those pages",
     ),
+    Cause.NO_IMAGES: Advice(
+        "not one page has an image that can be used, so no model has seen any",
+        "see that the image server gives this pod images, and that MAX_IMAGE_PIXELS, FETCH_MAX_BYTES and "
+        "PIXEL_ARENA_BYTES allow for their size",
+    ),
     Cause.ALL_FAILED: Advice(
         "not one page came out, which points to a broken model or GPU rather than to the pages",
         "try the pipeline on a page that is known to work, and have the node's GPU looked at",
@@ -96,7 +101,6 @@ _CREDENTIALS = Advice(
 )
 _DENIED = r"AccessDenied|InvalidAccessKey|Signature|[Cc]redential|status 403"
 _SKEWED = r"TimeTooSkewed|clock"
-_NO_ROOM = r"\[Errno (28|122)\]|the workdir is full"
 _CLOCK = Advice("this node's clock and the store's do not agree", "have the node's clock set")
 _PIPELINE = Advice("the pipeline cannot be built as it is written", "correct the pipeline file")
 
@@ -107,7 +111,6 @@ _BY_TEXT: dict[tuple[str, bool], tuple[tuple[str, Advice], ...]] = {
             Advice("the server does not let this pod read it", "ask for access, or give a public manifest"),
         ),
         (r"HTTP 4\d\d\b", Advice("there is no manifest at this address", "correct the manifest's URL")),
-        (r"bucket|Bucket", _BY_CAUSE[Cause.BUCKET]),
         (
             r"^this is a Collection",
             Advice("this is a Collection and not a Manifest", "make a volume of each of its manifests"),
@@ -132,13 +135,6 @@ _BY_TEXT: dict[tuple[str, bool], tuple[tuple[str, Advice], ...]] = {
     ("setup", False): (
         (r"HTTP 429\b", Advice("the server asks for fewer requests", "run fewer of its volumes at once")),
         (r"HTTP 5\d\d\b", Advice("the manifest's server has a problem of its own", "see that it is well")),
-        (r"^(PUT|LIST) .*(AccessDenied|InvalidAccessKey|Signature|[Cc]redential)", _CREDENTIALS),
-        (r"^(PUT|LIST) ", _BY_CAUSE[Cause.STORE_DOWN]),
-    ),
-    ("resume", True): ((r"", _BY_CAUSE[Cause.BUCKET]),),
-    ("resume", False): (
-        (_SKEWED, _CLOCK),
-        (_DENIED, _CREDENTIALS),
     ),
     ("load", True): (
         (
@@ -233,8 +229,6 @@ def _advice(verdict: Verdict) -> Advice:
         return _BY_CAUSE[Cause.STOPPED]
     if verdict.cause is Cause.CONFIG and verdict.stage == "warmup":
         return _WARMUP_CONFIG
-    if verdict.cause in (Cause.UNKNOWN, Cause.UNEXPECTED, Cause.STORE_DOWN) and re.search(_NO_ROOM, verdict.error):
-        return _BY_CAUSE[Cause.WORKDIR_FULL]
     if verdict.cause is Cause.STORE_DOWN:
         for says, advice in ((_SKEWED, _CLOCK), (_DENIED, _CREDENTIALS)):
             if re.search(says, verdict.error):

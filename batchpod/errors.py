@@ -28,6 +28,7 @@ class Cause(StrEnum):
     UNKILLABLE = "unkillable"
     ACTOR_RESTARTS = "actor restarts"
     PAGES_LEFT = "pages left"
+    NO_IMAGES = "no images"
     ALL_FAILED = "all failed"
     TEXT_LOST = "text lost"
     STOPPED = "stopped"

@@ -56,10 +56,10 @@ class Questions:
         asked, self._asked = self._asked, None
         got = asked.got if asked is not None else None
         match got:
+            case SourceFailed(workdir_full=True, error=error) | StoreFailed(workdir_full=True, error=error):
+                raise Transient(stage, error, Cause.WORKDIR_FULL)
             case SourceFailed(permanent=permanent, error=error):
                 raise (Permanent if permanent else Transient)(stage, error)
-            case StoreFailed(workdir_full=True, error=error):
-                raise Transient(stage, error, Cause.WORKDIR_FULL)
             case StoreFailed(permanent=permanent, error=error):
                 cause = Cause.BUCKET if permanent else Cause.STORE_DOWN
                 raise (Permanent if permanent else Transient)(stage, f"bucket {self._bucket}: {error}", cause)

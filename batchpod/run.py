@@ -186,6 +186,7 @@ class Run(Turning):
                 deferred={p.number: p.reason for p in ledger.each(State.DEFERRED)},
                 missing=missing,
                 text_lost=self.stream.register.text_lost,
+                without_pixels=self.stream.register.without_pixels,
                 last_attempt=self.config.last_attempt,
                 origin_down=self.stream.origin_down,
             )

@@ -14,6 +14,7 @@ from enum import IntEnum
 
 from actors.fetcher.source import NO_IMAGE
 from actors.messages import page_name
+from actors.room import no_room
 from batchpod.errors import Cause, Permanent, RunError, Stopped
 
 LAST_ATTEMPT_SUFFIX = " (still failing on the index's last attempt)"
@@ -56,8 +57,8 @@ class Tally:
     """What became of the pages of a run whose stream has ended.
 
     `failed` and `deferred` map a page to its reason. `missing` are the pages whose upload succeeded and which
-    the store does not list; `text_lost` the failed ones whose export held none of its text. `store_down`: the
-    run ended on consecutive upload failures.
+    the store does not list; `text_lost` the failed ones whose export held none of its text, `without_pixels` those
+    that no model saw. `store_down`: the run ended on consecutive upload failures.
     """
 
     total: int
@@ -67,6 +68,7 @@ class Tally:
     deferred: Mapping[int, str]
     missing: Collection[int] = ()
     text_lost: AbstractSet[int] = field(default_factory=frozenset)
+    without_pixels: AbstractSet[int] = field(default_factory=frozenset)
     last_attempt: bool = False
     origin_down: bool = False
     store_down: bool = False
@@ -84,7 +86,8 @@ def verdict_of(error: BaseException, stage: str) -> Verdict:
             return Verdict(ExitCode.TRANSIENT, error.stage or stage, error.error, error.cause)
         case _:
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            return Verdict(ExitCode.TRANSIENT, stage, text, Cause.UNEXPECTED)
+            cause = Cause.WORKDIR_FULL if no_room(error) else Cause.UNEXPECTED
+            return Verdict(ExitCode.TRANSIENT, stage, text, cause)
 
 
 def after_verify(tally: Tally) -> Publish | Verdict:
@@ -103,7 +106,7 @@ def after_verify(tally: Tally) -> Publish | Verdict:
     given_up = {page: reason + LAST_ATTEMPT_SUFFIX for page, reason in tally.deferred.items()}
     failed = {**tally.failed, **given_up}
     if tally.ok == 0 and tally.skipped == 0 and failed:
-        return _all_failed(failed, tally.text_lost)
+        return _all_failed(failed, tally)
     return Publish(given_up)
 
 
@@ -135,17 +138,18 @@ def _left_pages(tally: Tally, unaccounted: int = 0) -> str:
     return f"{left} of {tally.total} pages left ({'; '.join(counts)}){_names(pages)}" if counts else "no page left"
 
 
-def _all_failed(failed: Mapping[int, str], text_lost: AbstractSet[int]) -> Verdict:
+def _all_failed(failed: Mapping[int, str], tally: Tally) -> Verdict:
     """A page that was recorded failed for want of an image was never processed: it does not hide a lost
     text.
     """
     pages = sorted(failed)
     processed = [page for page in pages if failed[page] != NO_IMAGE]
-    if processed and all(page in text_lost for page in processed):
+    if processed and all(page in tally.text_lost for page in processed):
         error = f"all {len(processed)} processed pages failed: {failed[processed[0]]}{_names(processed)}"
         return Verdict(ExitCode.PERMANENT, "verify", error, Cause.TEXT_LOST)
     error = f"all {len(pages)} processed pages failed, the first because: {failed[pages[0]]}{_names(pages)}"
-    return Verdict(ExitCode.TRANSIENT, "verify", error, Cause.ALL_FAILED)
+    cause = Cause.NO_IMAGES if all(page in tally.without_pixels for page in pages) else Cause.ALL_FAILED
+    return Verdict(ExitCode.TRANSIENT, "verify", error, cause)
 
 
 def _names(pages: list[int]) -> str:

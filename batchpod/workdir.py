@@ -8,7 +8,8 @@ import os
 import shutil
 from pathlib import Path
 
-from batchpod.errors import Cause, Permanent
+from actors.room import no_room
+from batchpod.errors import Cause, Permanent, Transient
 
 LOCK = "run.lock"
 SOCKET = "supervisor.sock"
@@ -35,6 +36,7 @@ class Workdir:
 
         Raises:
             Permanent: another live run has it, or it cannot be written.
+            Transient: there is no room in it.
         """
         try:
             self._lock = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -47,6 +49,8 @@ class Workdir:
         except OSError as e:
             self._close()
             text = f"WORKDIR_PATH={self.root}: expected a directory that can be written, but {e.strerror or e}"
+            if no_room(e):
+                raise Transient("config", text, Cause.WORKDIR_FULL) from e
             raise Permanent("config", text, Cause.CONFIG) from e
 
     def release(self) -> None:

@@ -189,7 +189,7 @@ class Fetcher:
         try:
             source = await read_source(self._client, self._spec, reuse=reuse)
         except SourceLost as e:
-            self._channel.send(SourceFailed(e.permanent, bounded(str(e))))
+            self._channel.send(SourceFailed(e.permanent, bounded(str(e)), e.workdir_full))
             return
         if usable_bucket(self._spec, len(source.pages)) is None and self._cache is not None:
             self._cache.close()

@@ -21,6 +21,7 @@ from actors.fetcher.imagelist import build_manifest, read_images
 from actors.fetcher.manifest import EmptyCanvas, read_manifest
 from actors.fetcher.source import ManifestError, Source
 from actors.redact import for_log
+from actors.room import no_room
 from actors.specs import FetcherSpec
 
 log = logging.getLogger(__name__)
@@ -33,9 +34,9 @@ PERMANENT_STATUSES = frozenset({400, 401, 403, 404, 410})
 class SourceLost(Exception):
     """There is no page list; `str()` is a plain sentence."""
 
-    def __init__(self, text: str, *, permanent: bool) -> None:
+    def __init__(self, text: str, *, permanent: bool, workdir_full: bool = False) -> None:
         super().__init__(text)
-        self.permanent = permanent
+        self.permanent, self.workdir_full = permanent, workdir_full
 
 
 async def read_source(client: Client, spec: FetcherSpec, *, reuse: bool) -> Source:
@@ -53,7 +54,8 @@ async def read_source(client: Client, spec: FetcherSpec, *, reuse: bool) -> Sour
     except ManifestError as e:
         raise SourceLost(str(e), permanent=True) from e
     except OSError as e:
-        raise SourceLost(f"the page list cannot be kept in the workdir: {e}", permanent=False) from e
+        text = f"the page list cannot be kept in the workdir: {e}"
+        raise SourceLost(text, permanent=False, workdir_full=no_room(e)) from e
     for note in source.notes:
         log.warning("%s", note)
     return source

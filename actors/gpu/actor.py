@@ -17,7 +17,7 @@ from typing import NoReturn, assert_never
 from actors import childlog
 from actors.gpu import device, surroundings
 from actors.gpu.engine import Engine
-from actors.gpu.exports import WorkdirFull, no_room, remove_strays, write
+from actors.gpu.exports import WorkdirFull, remove_strays, write
 from actors.gpu.loader import Loader
 from actors.gpu.pixels import pixels_at
 from actors.gpu.wraps import ModelFailed, Place, Watch
@@ -33,6 +33,7 @@ from actors.messages import (
     page_name,
 )
 from actors.redact import for_log
+from actors.room import no_room
 from actors.specs import GpuSpec
 from supervisor import arena
 from supervisor.queues import Channel
@@ -124,14 +125,15 @@ class Actor:
         self._channel.marks.clear(order.page)
 
     def _failed(self, page: int, error: BaseException) -> PageFailed:
+        full = any(isinstance(e, WorkdirFull) or no_room(e) for e in device.chain(error))
         if isinstance(error, ModelFailed):
             fault, reason = error.failure.fault, str(error.failure)
         else:
             fault, reason = device.fault_of(error), f"{self._watch.place}: {device.in_words(error)}"
-            log.warning("page %s: %s\n%s", page_name(page), reason, device.traceback_text(error))
+            where = "" if full else f"\n{device.traceback_text(error)}"
+            log.warning("page %s: %s%s", page_name(page), reason, where)
         if fault is device.Fault.DEVICE:
             self._die(reason, True)
-        full = any(isinstance(e, WorkdirFull) or no_room(e) for e in device.chain(error))
         out_of_memory = fault is device.Fault.OUT_OF_MEMORY
         return PageFailed(page, bounded(for_log(reason)), out_of_memory=out_of_memory, workdir_full=full)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from actors.gpu.tree import Tree
+from actors.room import no_room
 
 log = logging.getLogger(__name__)
 
@@ -87,11 +87,6 @@ def write(directory: Path, name: str, exports: Exports) -> int:
             raise WorkdirFull(f"no room in {directory} for the files of page {name}: {e.strerror}") from e
         raise
     return sum(len(content) for content in files.values())
-
-
-def no_room(error: BaseException) -> bool:
-    """Whether a file could not be written because the disk, or the memory it lies in, is full."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def remove_strays(directory: Path, name: str) -> None:

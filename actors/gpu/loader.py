@@ -49,7 +49,8 @@ class Loader:
             order = self.orders.get()
             self._load(order, time.monotonic())
         except (Exception, SystemExit) as e:
-            log.warning("%s", device.traceback_text(e))
+            if not isinstance(e, pipeline_file.PipelineError):  # That one says all there is to know.
+                log.warning("%s", device.traceback_text(e))
             failed_smoke = isinstance(e, smoke.SmokeFailed)
             sentence = bounded(for_log(load_errors.sentence(e)))
             self._channel.send(LoadFailed(load_errors.is_permanent(e), sentence, smoke=failed_smoke))

@@ -41,7 +41,8 @@ def main(parent_pid: int, report: int, pipeline: Path, directory: Path) -> NoRet
     try:
         answer = {"models": load(pipeline, directory)}
     except (Exception, SystemExit) as e:
-        log.warning("%s", device.traceback_text(e))
+        if not isinstance(e, pipeline_file.PipelineError):
+            log.warning("%s", device.traceback_text(e))
         answer = {"permanent": is_permanent(e), "error": load_errors.sentence(e)}
         if cut_off and not isinstance(e, pipeline_file.PipelineError):
             answer = {"permanent": False, "error": f"{cut_off}; {answer['error']}"}

@@ -6,7 +6,6 @@ operations and the run log never wait for one another; the loop itself does no I
 
 from __future__ import annotations
 
-import errno
 import functools
 import logging
 import os
@@ -38,6 +37,7 @@ from actors.messages import (
     VerifyStored,
 )
 from actors.redact import for_log
+from actors.room import no_room
 from actors.specs import UploaderSpec
 from actors.uploader import resume
 from actors.uploader.keys import Keys
@@ -168,7 +168,7 @@ class Uploader:
         except s3.StoreError as e:
             answer = StoreFailed(name, e.permanent, bounded(str(e)))
         except Exception as e:
-            full = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
+            full = no_room(e)
             if not full:
                 log.exception("%s could not be done", name)
             what = f"the workdir is full: {name}" if full else name

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from batchpod.flow.accounts import Counters
 from batchpod.flow.ledger import Ledger, Page, State
 
+_BEFORE_PIXELS = (State.WAITING, State.FETCHING, State.FETCHED, State.DECODING)
+
 
 class Register:
     """`say` writes one line into the run log. `settled` is told of every page that has its outcome."""
@@ -22,6 +24,8 @@ class Register:
         self.last_page: int | None = None
         self.last_error: tuple[int, str] | None = None
         self.text_lost: set[int] = set()
+        self.without_pixels: set[int] = set()
+        """Pages that got their outcome before a model could see them."""
         self.settled: Callable[[int], None] = lambda number: None
 
     def begin(self, count: int) -> None:
@@ -50,6 +54,10 @@ class Register:
         self._outcome(number, State.DEFERRED, reason, quiet=quiet)
 
     def _outcome(self, number: int, state: State, reason: str, *, quiet: bool = False) -> None:
+        if self.ledger[number].state in _BEFORE_PIXELS:
+            self.without_pixels.add(number)
+        else:
+            self.without_pixels.discard(number)
         page = self.ledger.move(number, state, reason)
         self.settled(number)
         self.last_page = number

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actors.messages import page_name
@@ -164,11 +165,16 @@ class Inspection:
 
     def write_dump(self) -> str | None:
         """Write the dump of a failed run (at most 1 MiB, redacted) into the workdir; its path, None if it cannot be."""
-        path, written = self._run.workdir.dump, None
-        with self._best_effort("no debug dump is left"), open(path, "wb") as f:
-            f.write(dump.encoded(self, self._at_failure))
-            written = path
-        return written
+        path = self._run.workdir.dump
+        with self._best_effort("no debug dump is left"):
+            body = dump.encoded(self, self._at_failure)
+            try:
+                Path(path).write_bytes(body)
+            except OSError as e:
+                log.warning("no debug dump is left: %s", e)
+            else:
+                return path
+        return None
 
     # ----------------------------------------------------------------------------------------------------- a Source
 

@@ -131,6 +131,16 @@ def test_a_manifest_that_cannot_be_had_says_whether_it_is_for_good(
             assert len(origin.requests) == requests
 
 
+def test_a_full_workdir_is_said_and_is_not_the_manifest_s_fault(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "pages.json.part").symlink_to("/dev/full")
+    with running_origin(folder) as origin, running_fetcher(spec_for(tmp_path, manifest_url=origin.manifest_url)) as fetcher:
+        fetcher.say(ReadSource())
+        failed: SourceFailed = fetcher.wait_for(SourceFailed)
+    assert failed.workdir_full
+    assert not failed.permanent
+    assert "cannot be kept in the workdir" in failed.error
+
+
 def test_a_manifest_server_that_recovers_or_never_answers(folder: Path, tmp_path: Path) -> None:
     with running_origin(folder, {"manifest": tell.status(503, times=3)}) as origin:
         spec = spec_for(tmp_path, manifest_url=origin.manifest_url, download_deadline_s=5.0)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tests.gpu_process import (
     three_steps,
     write_pipeline,
 )
+from tests.small_disk import small_disk
 
 
 @pytest.fixture(scope="module")
@@ -47,15 +47,11 @@ def gpu(htrflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpu
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def little_room(tmp_path: Path) -> Iterator[Path]:
     """A folder with room for 64 KiB."""
     folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
+    with small_disk(folder, "size=64k"):
+        yield folder
 
 
 def steady(text: str) -> str:
@@ -302,15 +298,15 @@ def test_relative_paths_mean_the_directory_that_the_run_was_started_in(
 
 
 def test_a_full_workdir_fails_the_page_as_such_and_leaves_no_part_of_it(
-    htrflow: Path, tmp_path: Path, small_disk: Path
+    htrflow: Path, tmp_path: Path, little_room: Path
 ) -> None:
-    with gpu_process(write_pipeline(tmp_path / "p.yaml", *three_steps()), small_disk / "out", htrflow) as gpu:
+    with gpu_process(write_pipeline(tmp_path / "p.yaml", *three_steps()), little_room / "out", htrflow) as gpu:
         gpu.load()
-        (small_disk / "filler").write_bytes(bytes(60 * 1024))
+        (little_room / "filler").write_bytes(bytes(60 * 1024))
         outcome = gpu.transcribe(1, picture(1))
         assert isinstance(outcome, PageFailed)
         assert outcome.workdir_full
         assert "no room" in outcome.reason
         assert list(gpu.directory.glob("0001*")) == []
-        (small_disk / "filler").unlink()
+        (little_room / "filler").unlink()
         assert isinstance(gpu.transcribe(2, picture(2)), Exported)

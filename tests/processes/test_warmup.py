@@ -19,6 +19,7 @@ import yaml
 
 from tests.doubles.hub import Hub, running_hub
 from tests.gpu_process import DOUBLE, ROOT, write_pipeline
+from tests.small_disk import small_disk
 
 MODELS = ROOT / "tools" / "demo_models" / "hub"
 PIPELINE = ROOT / "tools" / "demo" / "pipeline.yaml"
@@ -212,25 +213,9 @@ def test_a_full_cache_needs_no_hub(environ: dict[str, str]) -> None:
     assert marker(environ).is_file()
 
 
-@contextlib.contextmanager
-def small_disk(folder: Path, *options: str) -> Iterator[None]:
-    folder.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", ",".join(["size=1m", *options]), "tmpfs", str(folder)]
-    try:
-        done = subprocess.run(mount, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command, so no small disk to fill")
-    if done.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 @pytest.mark.parametrize("options", [(), ("ro",)], ids=["full", "read-only"])
 def test_a_cache_that_takes_no_files_is_transient(environ: dict[str, str], options: tuple[str, ...]) -> None:
-    with small_disk(Path(environ["HF_HOME"]), *options):
+    with small_disk(Path(environ["HF_HOME"]), "size=1m", *options):
         ended(environ, 1, "Read-only file system" if options else "No space left on device")
 
 

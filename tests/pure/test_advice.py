@@ -81,19 +81,9 @@ def test_the_line_stays_one_line_holds_no_credentials_and_is_clipped() -> None:
             "EMPTY_CANVAS=record",
         ),
         ("setup", True, "the manifest is too large (MANIFEST_MAX_BYTES): …", "raise MANIFEST_MAX_BYTES"),
-        ("setup", True, "PUT sources/p/v/manifest.json: NoSuchBucket (status 404): …", "create the bucket"),
         ("setup", True, "ftp://h/m is not an http or https URL", "correct the manifest's URL"),
         ("setup", False, "HTTP 503 (Service Unavailable) for http://h/m", "server has a problem of its own"),
         ("setup", False, "HTTP 429 (Too Many Requests) for http://h/m", "fewer requests"),
-        ("resume", True, "LIST p/v/page/: NoSuchBucket (status 404): …", "create the bucket"),
-        (
-            "resume",
-            False,
-            "LIST p/v/page/: AccessDenied (status 403): …",
-            "does not accept this run's credentials",
-        ),
-        ("resume", False, "LIST p/: RequestTimeTooSkewed (status 403): …", "clock"),
-        ("resume", False, "LIST p/: could not connect to the endpoint", "the results store"),
         ("load", True, "the pipeline does not load: GatedRepoError: 403", "give the warm-up a token"),
         (
             "load",
@@ -119,12 +109,27 @@ def test_the_sentence_fits_what_the_error_says(stage: str, permanent: bool, erro
 
 
 @pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        ("LIST p/v/page/: AccessDenied (status 403): …", "does not accept this run's credentials"),
+        ("PUT p/v/page/0001.xml: RequestTimeTooSkewed (status 403): …", "clock"),
+        ("LIST p/: could not connect to the endpoint", "the results store"),
+    ],
+)
+def test_of_a_store_that_refuses_it_is_said_what_it_minds(error: str, says: str) -> None:
+    assert says in advice.failure(failed("resume", error, cause=Cause.STORE_DOWN))
+
+
+@pytest.mark.parametrize(
     ("cause", "says"),
     [
+        (Cause.BUCKET, "create the bucket"),
         (Cause.ORIGIN_DOWN, "the image server"),
         (Cause.STORE_DOWN, "the results store"),
         (Cause.WORKDIR_FULL, "no room left"),
         (Cause.MEMORY, "memory"),
+        (Cause.NO_IMAGES, "no model has seen any"),
+        (Cause.ALL_FAILED, "a broken model or GPU"),
         (Cause.GPU_START, "three tries"),
         (Cause.GPU_BROKEN, "the GPU or a model is broken"),
         (Cause.TEXT_LOST, "segments regions before"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,6 +89,13 @@ def test_a_run_in_which_every_page_failed_is_tried_again() -> None:
     assert verdict.error.startswith("all 3 processed pages failed, the first because: CUDA error")
 
 
+def test_a_run_in_which_no_model_saw_a_page_blames_the_images() -> None:
+    none = failure_of(tally(3, failed=pages(3, "too large"), without_pixels={1, 2, 3}))
+    assert (none.code, none.cause) == (ExitCode.TRANSIENT, Cause.NO_IMAGES)
+    one = failure_of(tally(3, failed=pages(3, "too large"), without_pixels={1, 2}))
+    assert one.cause is Cause.ALL_FAILED
+
+
 def test_pages_given_up_on_the_last_attempt_count_as_failed_too() -> None:
     verdict = failure_of(tally(3, failed=pages(1, "HTTP 404"), deferred=pages(2, "late", 2), last_attempt=True))
     assert verdict.cause is Cause.ALL_FAILED
@@ -161,3 +169,12 @@ def test_an_exception_has_its_exit_code_and_stage(error: Exception, code: int, s
 
 def test_a_stop_says_sigterm() -> None:
     assert verdict_of(Stopped("stream"), "x").error == "SIGTERM"
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [(errno.ENOSPC, Cause.WORKDIR_FULL), (errno.EDQUOT, Cause.WORKDIR_FULL), (errno.EIO, Cause.UNEXPECTED)],
+)
+def test_a_disk_without_room_is_no_surprise(number: int, cause: Cause) -> None:
+    verdict = verdict_of(OSError(number, "no", "outcomes.json"), "verify")
+    assert (verdict.code, verdict.stage, verdict.cause) == (ExitCode.TRANSIENT, "verify", cause)

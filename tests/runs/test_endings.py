@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
+from tests.small_disk import small_disk
 from tests.volume import Ended, Volume, steps
 from tools.origin import delay, reset, silent, status
 
@@ -140,6 +141,42 @@ def test_a_store_that_refuses_connections_is_transient(volume: Make):
     assert ended.message["stage"] == "resume"
 
 
+def test_images_that_are_all_too_large_are_not_blamed_on_the_model(volume: Make):
+    this = volume(3)
+    ended = this.run(MAX_IMAGE_PIXELS="100")
+    assert ended.code == 1, ended.log
+    assert "all 3 processed pages failed, the first because: 120 x 160 pixels are more than the 100" in ended.last_line
+    assert "no model has seen any" in ended.last_line
+    assert "MAX_IMAGE_PIXELS" in ended.last_line
+
+
+@pytest.mark.parametrize(
+    ("room", "stage"),
+    [
+        ("nr_inodes=1", "config"),
+        ("nr_inodes=3", "config"),
+        ("size=8k", "setup"),
+        ("nr_inodes=6", "resume"),
+        ("size=20k", "stream"),
+        ("size=64k", "stream"),
+    ],
+)
+def test_a_disk_that_is_full_is_named_wherever_it_is_met_and_nothing_is_lost(volume: Make, room: str, stage: str):
+    this = volume(8)
+    with small_disk(this.workdir, room):
+        ended = this.run()
+    assert ended.code == 1, ended.log
+    assert ended.message is not None
+    assert (ended.message["stage"], ended.message["permanent"]) == (stage, False)
+    assert "the working directory has no room left: give WORKDIR_PATH more room" in ended.last_line
+    assert "Traceback" not in ended.log
+    kept = this.pages_stored("alto")
+    again = this.run()
+    assert again.code == 0, again.log
+    assert f"resume: {len(kept)} done" in again.log
+    assert set(this.outcomes().values()) <= {"ok", "skipped"}, again.log
+
+
 def test_an_origin_that_is_down_ends_the_stream_and_fails_no_page(volume: Make):
     this = volume(14, faults={"images": status(503)})
     ended = this.run(DOWNLOAD_CONCURRENCY="4", INDEX_FAILURE_COUNT="3", BACKOFF_LIMIT_PER_INDEX="3")
@@ -205,6 +242,15 @@ def test_a_pipeline_that_cannot_be_is_refused_before_any_page_is_handed_over(vol
     assert ended.message is not None
     assert ended.message["stage"] == "load"
     assert "NoSuchModel" in ended.message["error"] or "nosuchmodel" in ended.message["error"]
+
+
+def test_a_step_that_does_not_exist_is_said_in_one_sentence(volume: Make):
+    this = volume(1)
+    this.pipeline.write_text("steps:\n- step: NoSuchStep\n")
+    ended = this.run()
+    assert ended.code == 13, ended.log
+    assert "step 1: there is no step NoSuchStep; this htrflow has " in ended.last_line
+    assert "Traceback" not in ended.log
 
 
 def test_every_bad_setting_is_named_at_once(volume: Make):
