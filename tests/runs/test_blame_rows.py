@@ -105,7 +105,7 @@ def test_a_process_that_sigkill_does_not_end_ends_the_run_which_names_it_and_its
     this = volume(4)
     this.use(steps({"0002": "hang"}))
     run = this.start("supervisor.lifecycle.WITHIN_S.killing=2", PAGE_TIMEOUT_SECONDS="8", GPU_PAGES="1")
-    run.until(r"^page 0001 ok")
+    run.until(r"page 0002 shows no progress")
     pid = run.children("gpu-0")[-1]
     with frozen(pid):
         ended = run.end()
