@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -20,6 +19,7 @@ from PIL import Image
 
 from batchpod import __version__
 from batchpod.settings.environment import VARIABLES, Command
+from tests.commands import started
 from tests.conftest import ROOT
 from tools.localstack import LocalStack, free_port
 from tools.origin import Fault, Origin, html, redirect, running_origin, short, silent, status
@@ -35,26 +35,12 @@ PIPELINE = """steps:
 HEAVY = {"torch", "htrflow", "aiohttp", "botocore", "numpy", "PIL", "lxml", "rich", "textual", "yaml"}
 
 
-@contextlib.contextmanager
-def started(*arguments: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
-    kept = {n: os.environ[n] for n in os.environ if n.startswith("AWS_") or n in ("PATH", "TMPDIR")}
-    with subprocess.Popen(
-        [sys.executable, "-m", "batchpod", *arguments],
-        cwd=ROOT,
-        env=kept | environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def surroundings(environ: dict[str, str]) -> dict[str, str]:
+    return {n: os.environ[n] for n in os.environ if n.startswith("AWS_") or n in ("PATH", "TMPDIR")} | environ
 
 
 def batchpod(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    with started(*arguments, **environ) as process:
+    with started(*arguments, environ=surroundings(environ)) as process:
         out, err = process.communicate(timeout=60)
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
@@ -184,7 +170,8 @@ def test_a_stop_while_the_settings_are_read_is_a_stop(
             return False
         return True
 
-    with started("run", **kept, VOLUMES_PATH=str(pipe), JOB_COMPLETION_INDEX="0") as process:
+    environment = surroundings(kept | {"VOLUMES_PATH": str(pipe), "JOB_COMPLETION_INDEX": "0"})
+    with started("run", environ=environment) as process:
         until(reading, "the run reads volumes.txt")
         process.send_signal(number)
         _, err = process.communicate(timeout=30)
@@ -236,7 +223,7 @@ def test_a_marker_that_cannot_be_looked_for_is_waited_for_all_the_same(cache: di
 
 
 def test_a_wait_can_be_stopped(cache: dict[str, str]) -> None:
-    with started("wait-warmup", **cache) as process:
+    with started("wait-warmup", environ=surroundings(cache)) as process:
 
         def waiting() -> bool:
             lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
@@ -326,7 +313,7 @@ def test_an_interrupt_by_hand_leaves_no_traceback(origin: Origin) -> None:
     # Tests that run in the background may be started with it ignored, and a child inherits that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with started("pages", origin.manifest_url) as process:
+        with started("pages", origin.manifest_url, environ=surroundings({})) as process:
             until(lambda: bool(origin.requests), "the manifest is asked for")
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=30)

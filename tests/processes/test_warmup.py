@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.commands import started
 from tests.doubles.hub import Hub, running_hub
 from tests.gpu_process import DOUBLE, ROOT, write_pipeline
 from tests.small_disk import small_disk
@@ -83,26 +83,9 @@ def pipeline(folder: Path, **settings: Any) -> Path:
     return write_pipeline(folder / "pipeline.yaml", step)
 
 
-@contextlib.contextmanager
-def started(environ: dict[str, str], command: str = "warmup") -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "batchpod", command],
-        cwd=ROOT,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def batchpod(environ: dict[str, str], command: str = "warmup") -> tuple[int, str]:
     """The exit code and what was said."""
-    with started(environ, command) as process:
+    with started(command, environ=environ, stderr=subprocess.STDOUT) as process:
         said = process.communicate(timeout=240)[0]
     return process.returncode, said
 
@@ -258,7 +241,8 @@ def test_a_signal_while_the_program_is_imported_stops_the_warm_up(environ: dict[
     slow.mkdir()
     os.mkfifo(slow / "pipe")
     (slow / "tempfile.py").write_text(f"open({str(slow / 'pipe')!r}).read()\n")
-    with started(environ | {"PYTHONPATH": f"{slow}{os.pathsep}{ROOT}"}) as process:
+    slowly = environ | {"PYTHONPATH": f"{slow}{os.pathsep}{ROOT}"}
+    with started("warmup", environ=slowly, stderr=subprocess.STDOUT) as process:
         end_at, writer = time.monotonic() + 60, -1
         while writer < 0:
             assert time.monotonic() < end_at
@@ -296,7 +280,7 @@ def test_a_token_inside_an_error_is_not_said_either(environ: dict[str, str], tmp
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_during_a_download_stops_the_warm_up(environ: dict[str, str], hub: Hub, number: int) -> None:
     hub.hold = "resolve"
-    with started(environ) as process:
+    with started("warmup", environ=environ, stderr=subprocess.STDOUT) as process:
         end_at = time.monotonic() + 60
         while not any("resolve" in request for request in hub.requests):
             assert time.monotonic() < end_at, "nothing was asked of the Hub"
