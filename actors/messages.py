@@ -212,11 +212,13 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class LoadFailed:
-    """The models cannot be loaded. `permanent`: exit 13. `smoke`: they load but cannot run (the smoke test)."""
+    """The models cannot be loaded. `permanent`: exit 13. `smoke`: they load but cannot run (the smoke test).
+    `workdir_full`: the workdir has no room."""
 
     permanent: bool
     error: str
     smoke: bool = False
+    workdir_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,9 @@ _BY_CAUSE = {
         "see that the image server gives this pod images, and that MAX_IMAGE_PIXELS, FETCH_MAX_BYTES and "
         "PIXEL_ARENA_BYTES allow for their size",
     ),
+    Cause.NO_PAGES: Advice(
+        "not one page came out, and no model is to blame for that", "look in the run log for what each page failed of"
+    ),
     Cause.ALL_FAILED: Advice(
         "not one page came out, which points to a broken model or GPU rather than to the pages",
         "try the pipeline on a page that is known to work, and have the node's GPU looked at",
@@ -176,6 +179,10 @@ _BY_TEXT: dict[tuple[str, bool], tuple[tuple[str, Advice], ...]] = {
         (
             r"LocalEntryNotFound|Could not find any file|[Oo]ffline|cached|cannot find|[Cc]an't load|HF_HOME",
             Advice("a model is not in the model cache", "run the pipeline's warm-up to its end first"),
+        ),
+        (
+            r"\[Errno (28|122)\]",
+            Advice("a disk of this pod has no room left", "give the volume that holds the model cache more room"),
         ),
         (
             r"CUDA|device|kernel image|GPU",

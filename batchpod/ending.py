@@ -8,6 +8,7 @@ log; nothing is said after it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from batchpod.verdict import ExitCode, Verdict
 
 if TYPE_CHECKING:
     from batchpod.run import Run
+
+log = logging.getLogger(__name__)
 
 UPLOADS_S = 60.0
 LAST_WORDS_S = 20.0
@@ -91,4 +94,7 @@ class Ending:
         clock = self._run.loop.clock
         begun_at = clock.now()
         while not until() and clock.now() - begun_at < within_s:
-            self._run.turn()
+            try:
+                self._run.turn()
+            except Exception:  # Whatever it is, the rest of the end is still to be done.
+                log.exception("a turn at the end of the run met an error")

@@ -29,6 +29,7 @@ class Cause(StrEnum):
     ACTOR_RESTARTS = "actor restarts"
     PAGES_LEFT = "pages left"
     NO_IMAGES = "no images"
+    NO_PAGES = "no pages"
     ALL_FAILED = "all failed"
     TEXT_LOST = "text lost"
     STOPPED = "stopped"

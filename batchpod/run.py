@@ -185,8 +185,7 @@ class Run(Turning):
                 failed={p.number: p.reason for p in ledger.each(State.FAILED)},
                 deferred={p.number: p.reason for p in ledger.each(State.DEFERRED)},
                 missing=missing,
-                text_lost=self.stream.register.text_lost,
-                without_pixels=self.stream.register.without_pixels,
+                troubles=self.stream.register.troubles,
                 last_attempt=self.config.last_attempt,
                 origin_down=self.stream.origin_down,
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 from actors.fetcher.source import NO_IMAGE
 from actors.messages import page_name
@@ -27,6 +27,18 @@ class ExitCode(IntEnum):
     USAGE = 2
     PERMANENT = 13
     SIGTERM = 143
+
+
+class Trouble(StrEnum):
+    """Where a page that has no result met its end."""
+
+    IMAGE = "image"
+    """No model saw it."""
+    MODEL = "model"
+    TEXT_LOST = "text lost"
+    """Its export held none of its text."""
+    STORE = "store"
+    PERSON = "person"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +68,9 @@ class Publish:
 class Tally:
     """What became of the pages of a run whose stream has ended.
 
-    `failed` and `deferred` map a page to its reason. `missing` are the pages whose upload succeeded and which
-    the store does not list; `text_lost` the failed ones whose export held none of its text, `without_pixels` those
-    that no model saw. `store_down`: the run ended on consecutive upload failures.
+    `failed` and `deferred` map a page to its reason, `troubles` to where it met it (a model, where it is not there).
+    `missing` are the pages whose upload succeeded and which the store does not list. `store_down`: the run ended on
+    consecutive upload failures.
     """
 
     total: int
@@ -67,8 +79,7 @@ class Tally:
     failed: Mapping[int, str]
     deferred: Mapping[int, str]
     missing: Collection[int] = ()
-    text_lost: AbstractSet[int] = field(default_factory=frozenset)
-    without_pixels: AbstractSet[int] = field(default_factory=frozenset)
+    troubles: Mapping[int, Trouble] = field(default_factory=dict)
     last_attempt: bool = False
     origin_down: bool = False
     store_down: bool = False
@@ -144,12 +155,19 @@ def _all_failed(failed: Mapping[int, str], tally: Tally) -> Verdict:
     """
     pages = sorted(failed)
     processed = [page for page in pages if failed[page] != NO_IMAGE]
-    if processed and all(page in tally.text_lost for page in processed):
+    if processed and all(tally.troubles.get(page) is Trouble.TEXT_LOST for page in processed):
         error = f"all {len(processed)} processed pages failed: {failed[processed[0]]}{_names(processed)}"
         return Verdict(ExitCode.PERMANENT, "verify", error, Cause.TEXT_LOST)
     error = f"all {len(pages)} processed pages failed, the first because: {failed[pages[0]]}{_names(pages)}"
-    cause = Cause.NO_IMAGES if all(page in tally.without_pixels for page in pages) else Cause.ALL_FAILED
-    return Verdict(ExitCode.TRANSIENT, "verify", error, cause)
+    return Verdict(ExitCode.TRANSIENT, "verify", error, _cause({tally.troubles.get(page, Trouble.MODEL) for page in pages}))
+
+
+def _cause(troubles: AbstractSet[Trouble]) -> Cause:
+    if troubles & {Trouble.MODEL, Trouble.TEXT_LOST}:
+        return Cause.ALL_FAILED
+    if troubles == {Trouble.IMAGE}:
+        return Cause.NO_IMAGES
+    return Cause.STORE_DOWN if troubles == {Trouble.STORE} else Cause.NO_PAGES
 
 
 def _names(pages: list[int]) -> str:

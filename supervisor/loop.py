@@ -92,8 +92,9 @@ class Loop:
         self._wake_read, self._wake_write = os.pipe()
         for fd in (self._wake_read, self._wake_write):
             os.set_blocking(fd, False)
-        self._old_handlers = {number: signal.signal(number, lambda *_: None) for number in STOP_SIGNALS}
+        # First the pipe: a signal that comes in between meets the handlers from before.
         self._old_wakeup = signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self._old_handlers = {number: signal.signal(number, lambda *_: None) for number in STOP_SIGNALS}
         self.add_reader(self._wake_read, self._take_signals)
         return self
 

@@ -7,12 +7,15 @@ chain.
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
+from pathlib import Path
 
 from actors.gpu import device
 from actors.gpu.engine import NoApi
 from actors.gpu.pipeline_file import PipelineError
 from actors.gpu.smoke import SmokeFailed
+from actors.room import no_room
 
 _HUB_SAYS_NO = frozenset({"RepositoryNotFoundError", "GatedRepoError", "DisabledRepoError", "RevisionNotFoundError"})
 _NETWORK_PACKAGES = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3")
@@ -40,6 +43,13 @@ def is_permanent(error: BaseException) -> bool:
     if isinstance(error, OSError) or any(_from_network(e) for e in device.chain(error)):
         return False
     return isinstance(error, _PERMANENT) or bool(_names(error) & _PERMANENT_NAMES)
+
+
+def no_room_in(directory: Path, error: BaseException) -> bool:
+    """Whether it came of a file below `directory` for which there is no room: a model cache may be full as well."""
+    full = [e for e in device.chain(error) if isinstance(e, OSError) and no_room(e)]
+    names = [Path(os.fsdecode(name)) for e in full for name in (e.filename, e.filename2) if isinstance(name, str | bytes)]
+    return any(name.is_absolute() and name.is_relative_to(directory) for name in names)
 
 
 def sentence(error: BaseException) -> str:

@@ -51,9 +51,9 @@ class Loader:
         except (Exception, SystemExit) as e:
             if not isinstance(e, pipeline_file.PipelineError):  # That one says all there is to know.
                 log.warning("%s", device.traceback_text(e))
-            failed_smoke = isinstance(e, smoke.SmokeFailed)
             sentence = bounded(for_log(load_errors.sentence(e)))
-            self._channel.send(LoadFailed(load_errors.is_permanent(e), sentence, smoke=failed_smoke))
+            failed_smoke, full = isinstance(e, smoke.SmokeFailed), load_errors.no_room_in(self.directory, e)
+            self._channel.send(LoadFailed(load_errors.is_permanent(e), sentence, failed_smoke, full))
         finally:
             self._channel.marks.clear(PHASE)
 

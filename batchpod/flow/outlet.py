@@ -13,6 +13,7 @@ from batchpod.flow.ledger import FINISHED, Page, State
 from batchpod.flow.register import Register
 from batchpod.services import Service
 from batchpod.settings.config import Config
+from batchpod.verdict import Trouble
 from supervisor.events import Events
 
 STORE_S = 600.0
@@ -75,11 +76,9 @@ class Outlet:
             return
         page.exported_bytes = 0
         if message.outcome == State.FAILED:
-            if message.text_lost:
-                self._register.text_lost.add(page.number)
-            self._register.fail(page.number, message.reason)
+            self._register.fail(page.number, message.reason, Trouble.TEXT_LOST if message.text_lost else None)
             return
-        self._register.defer(page.number, message.reason)
+        self._register.defer(page.number, message.reason, Trouble.STORE if message.store else None)
         self._store_failures += message.store
         if self._store_failures >= STORE_FAILURES:
             text = f"{STORE_FAILURES} pages in a row could not be stored, the last because: {message.reason}"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from batchpod.flow.accounts import Counters
 from batchpod.flow.ledger import Ledger, Page, State
+from batchpod.verdict import Trouble
 
 _BEFORE_PIXELS = (State.WAITING, State.FETCHING, State.FETCHED, State.DECODING)
 
@@ -23,9 +24,7 @@ class Register:
         self.counters = Counters()
         self.last_page: int | None = None
         self.last_error: tuple[int, str] | None = None
-        self.text_lost: set[int] = set()
-        self.without_pixels: set[int] = set()
-        """Pages that got their outcome before a model could see them."""
+        self.troubles: dict[int, Trouble] = {}
         self.settled: Callable[[int], None] = lambda number: None
 
     def begin(self, count: int) -> None:
@@ -45,19 +44,19 @@ class Register:
         self.last_page = page.number
         self.say(f"page {page.name} ok: {page.lines} lines, {page.transcribe_s or 0.0:.1f} s")
 
-    def fail(self, number: int, reason: str) -> None:
-        """A page's outcome is `failed`, for good."""
-        self._outcome(number, State.FAILED, reason)
+    def fail(self, number: int, reason: str, trouble: Trouble | None = None) -> None:
+        """A page's outcome is `failed`, for good. By default `trouble` follows from how far it had come."""
+        self._outcome(number, State.FAILED, reason, trouble)
 
-    def defer(self, number: int, reason: str, *, quiet: bool = False) -> None:
+    def defer(self, number: int, reason: str, trouble: Trouble | None = None, *, quiet: bool = False) -> None:
         """A page cannot be had now; another attempt of the volume may get it."""
-        self._outcome(number, State.DEFERRED, reason, quiet=quiet)
+        self._outcome(number, State.DEFERRED, reason, trouble, quiet=quiet)
 
-    def _outcome(self, number: int, state: State, reason: str, *, quiet: bool = False) -> None:
-        if self.ledger[number].state in _BEFORE_PIXELS:
-            self.without_pixels.add(number)
-        else:
-            self.without_pixels.discard(number)
+    def _outcome(
+        self, number: int, state: State, reason: str, trouble: Trouble | None, *, quiet: bool = False
+    ) -> None:
+        seen = self.ledger[number].state not in _BEFORE_PIXELS
+        self.troubles[number] = trouble or (Trouble.MODEL if seen else Trouble.IMAGE)
         page = self.ledger.move(number, state, reason)
         self.settled(number)
         self.last_page = number

@@ -17,6 +17,7 @@ from batchpod.flow.outlet import Outlet
 from batchpod.flow.register import Register
 from batchpod.services import Service
 from batchpod.settings.config import Config
+from batchpod.verdict import Trouble
 from supervisor.arena import Arena
 from supervisor.loop import Loop
 
@@ -113,7 +114,7 @@ class Stream:
             slot.pages.pop(number)
             gpus.recycle(slot, f"{who} gives page {page.name} up", now=True)
         self.intake.withdraw(number)
-        self.register.fail(number, f"given up by {who}")
+        self.register.fail(number, f"given up by {who}", Trouble.PERSON)
         return f"page {page.name} was {was} and is given up"
 
     def _movable(self, number: int) -> Page:

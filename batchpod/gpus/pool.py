@@ -129,6 +129,8 @@ class Gpus:
             Permanent, Transient: the run cannot go on.
         """
         slot.last_failure = message.error
+        if message.workdir_full:
+            raise Transient("load", message.error, Cause.WORKDIR_FULL)
         if message.permanent and not any(s.loaded_before for s in self.slots):
             raise Permanent("load", message.error)
         if message.smoke and slot.docket.judge:

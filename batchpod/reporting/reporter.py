@@ -4,6 +4,7 @@ live line or the minute line. Best effort: none of it ever fails a page.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from batchpod.reporting.progress import Cadence, Progress
 from batchpod.services import Service
 from batchpod.settings.config import Config
 from supervisor.clock import Clock
+
+log = logging.getLogger(__name__)
 
 INTERIM_PAGES = 10
 INTERIM_LEAST_S = 30.0
@@ -119,8 +122,14 @@ class Reporter:
             return
         if self._interim_done and now - self._interim_at < wait_s:
             return
-        self._interim_at, self._interim_done, self._interim_waits = now, done, True
-        self._uploader.send(PublishInterim(self._write_outcomes()))
+        self._interim_at, self._interim_done = now, done
+        try:
+            path = self._write_outcomes()
+        except OSError as e:
+            log.warning("iiif.json is not republished now: %s", e)
+            return
+        self._interim_waits = True
+        self._uploader.send(PublishInterim(path))
 
     def heard(self, message: object) -> bool:
         """Take the uploader's answers to the above; false if it is none."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from lxml import etree
 
-from actors.messages import Exported, Imported, Load, LogLevel, PageFailed, PageStarted, Stop
+from actors.messages import Exported, Imported, Load, LoadFailed, LogLevel, PageFailed, PageStarted, Stop
 from tests.gpu_process import (
     ARENA_BYTES,
     GpuProcess,
@@ -295,6 +295,24 @@ def test_relative_paths_mean_the_directory_that_the_run_was_started_in(
         gpu.transcribe(1, picture(1))
         assert "models/0001/lines.pt" in gpu.exported(1)[0]
         assert (tmp_path / "models/0001/lines.pt").exists()
+
+
+def test_a_load_for_which_the_workdir_has_no_room_says_so(
+    htrflow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lines.pt").touch()
+    write_pipeline(tmp_path / "pipeline.yaml", *three_steps(lines={"model": "lines.pt"}))
+    monkeypatch.chdir(tmp_path)
+    with (
+        small_disk(tmp_path / "small", "nr_inodes=2"),
+        gpu_process(Path("pipeline.yaml"), tmp_path / "small" / "out", htrflow) as gpu,
+    ):
+        gpu.take(Imported)
+        gpu.send(Load(None, str(gpu.directory), False))
+        failed = gpu.take(LoadFailed)
+    assert failed.workdir_full
+    assert not failed.permanent
+    assert "No space left on device" in failed.error
 
 
 def test_a_full_workdir_fails_the_page_as_such_and_leaves_no_part_of_it(

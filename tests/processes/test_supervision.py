@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -18,8 +19,8 @@ from supervisor import arena, lifecycle
 from supervisor import loop as loop_module
 from supervisor.clock import Clock
 from supervisor.events import Events
-from supervisor.lifecycle import Life
-from supervisor.loop import Ended, Happening, Loop, Said, Stuck, Undying
+from supervisor.lifecycle import STOP_SIGNALS, Life
+from supervisor.loop import Ended, Happening, Loop, Said, Signalled, Stuck, Undying
 from supervisor.output import Output, Stdout
 from supervisor.process import Incarnation, Plan
 from tests.freezing import frozen
@@ -70,6 +71,23 @@ def rig() -> Iterator[Rig]:
             yield Rig(loop, said)
     finally:
         os.close(null)
+
+
+def test_a_stop_that_comes_while_its_handlers_are_put_in_place_is_not_lost(monkeypatch: pytest.MonkeyPatch):
+    install = signal.signal
+
+    def signalled_at_once(number: int, handler: Any) -> Any:
+        before = install(number, handler)
+        signal.raise_signal(number)
+        return before
+
+    null = os.open(os.devnull, os.O_WRONLY)
+    loop = Loop(Clock(), Events(lambda text: None), Output(Stdout(null), lambda data: None))
+    monkeypatch.setattr("supervisor.loop.signal.signal", signalled_at_once)
+    with loop:
+        monkeypatch.undo()
+        assert {s.number for s in loop.turn() if isinstance(s, Signalled)} == set(STOP_SIGNALS)
+    os.close(null)
 
 
 def test_writers_killed_at_any_moment_leave_whole_messages_an_end_of_file_and_a_known_end(rig: Rig):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import pickle
+from pathlib import Path
 
 import pytest
 
 from actors.gpu import device
 from actors.gpu.engine import NoApi
-from actors.gpu.load_errors import is_permanent, sentence, versions
+from actors.gpu.load_errors import is_permanent, no_room_in, sentence, versions
 from actors.gpu.smoke import SmokeFailed
 
 
@@ -99,3 +100,17 @@ def test_a_model_of_another_line_of_transformers_is_said_with_versions() -> None
 )
 def test_what_an_error_says_about_the_device(text: str, fault: device.Fault) -> None:
     assert device.fault_of(RuntimeError(text)) is fault
+
+
+@pytest.mark.parametrize(
+    ("name", "second", "full"),
+    [
+        ("/work/gpu-0.1/lines.pt", None, True),
+        ("/models/lines.pt", "/work/gpu-0.1/lines.pt", True),
+        ("/data/hub/blobs/1", None, False),
+        (None, None, False),
+    ],
+)
+def test_only_a_file_in_the_workdir_makes_it_the_full_one(name: str | None, second: str | None, full: bool) -> None:
+    cause = OSError(errno.ENOSPC, "No space left on device", name, None, second)
+    assert no_room_in(Path("/work/gpu-0.1"), raised_from(RuntimeError("it does not load"), cause)) is full

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from actors.fetcher.source import NO_IMAGE
 from batchpod.errors import Cause, ConfigError, Permanent, Stopped, Transient
-from batchpod.verdict import LAST_ATTEMPT_SUFFIX, ExitCode, Publish, Tally, Verdict, after_verify, verdict_of
+from batchpod.verdict import LAST_ATTEMPT_SUFFIX, ExitCode, Publish, Tally, Trouble, Verdict, after_verify, verdict_of
 
 LOST = "recognized text not exported: lines need a region above them"
 
@@ -29,6 +29,10 @@ def failure_of(tally: Tally) -> Verdict:
     verdict = after_verify(tally)
     assert isinstance(verdict, Verdict)
     return verdict
+
+
+def lost(*numbers: int) -> dict[int, Trouble]:
+    return dict.fromkeys(numbers, Trouble.TEXT_LOST)
 
 
 def test_a_volume_whose_pages_all_came_out_is_published() -> None:
@@ -89,11 +93,20 @@ def test_a_run_in_which_every_page_failed_is_tried_again() -> None:
     assert verdict.error.startswith("all 3 processed pages failed, the first because: CUDA error")
 
 
-def test_a_run_in_which_no_model_saw_a_page_blames_the_images() -> None:
-    none = failure_of(tally(3, failed=pages(3, "too large"), without_pixels={1, 2, 3}))
-    assert (none.code, none.cause) == (ExitCode.TRANSIENT, Cause.NO_IMAGES)
-    one = failure_of(tally(3, failed=pages(3, "too large"), without_pixels={1, 2}))
-    assert one.cause is Cause.ALL_FAILED
+@pytest.mark.parametrize(
+    ("troubles", "cause"),
+    [
+        ((Trouble.IMAGE,) * 3, Cause.NO_IMAGES),
+        ((Trouble.STORE,) * 3, Cause.STORE_DOWN),
+        ((Trouble.PERSON,) * 3, Cause.NO_PAGES),
+        ((Trouble.IMAGE, Trouble.STORE, Trouble.STORE), Cause.NO_PAGES),
+        ((Trouble.IMAGE, Trouble.STORE, Trouble.MODEL), Cause.ALL_FAILED),
+        ((Trouble.IMAGE, Trouble.TEXT_LOST, Trouble.TEXT_LOST), Cause.ALL_FAILED),
+    ],
+)
+def test_where_the_pages_met_their_end_decides_what_is_blamed(troubles: tuple[Trouble, ...], cause: Cause) -> None:
+    verdict = failure_of(tally(3, failed=pages(3, "x"), troubles=dict(enumerate(troubles, 1))))
+    assert (verdict.code, verdict.cause) == (ExitCode.TRANSIENT, cause)
 
 
 def test_pages_given_up_on_the_last_attempt_count_as_failed_too() -> None:
@@ -106,17 +119,17 @@ def test_every_processed_page_failed_but_some_were_resumed_is_published() -> Non
 
 
 def test_when_every_page_lost_its_text_the_pipeline_is_to_blame_and_the_cause_is_said_once() -> None:
-    verdict = failure_of(tally(3, failed=pages(3, LOST), text_lost={1, 2, 3}))
+    verdict = failure_of(tally(3, failed=pages(3, LOST), troubles=lost(1, 2, 3)))
     assert (verdict.code, verdict.stage, verdict.cause) == (ExitCode.PERMANENT, "verify", Cause.TEXT_LOST)
     assert verdict.error.count("recognized text not exported") == 1
 
 
 def test_one_page_that_failed_otherwise_leaves_it_transient() -> None:
-    assert failure_of(tally(3, failed={1: LOST, 2: LOST, 3: "hung"}, text_lost={1, 2})).code is ExitCode.TRANSIENT
+    assert failure_of(tally(3, failed={1: LOST, 2: LOST, 3: "hung"}, troubles=lost(1, 2))).code is ExitCode.TRANSIENT
 
 
 def test_a_canvas_without_an_image_does_not_hide_a_lost_text() -> None:
-    verdict = failure_of(tally(3, failed={1: NO_IMAGE, 2: LOST, 3: LOST}, text_lost={2, 3}))
+    verdict = failure_of(tally(3, failed={1: NO_IMAGE, 2: LOST, 3: LOST}, troubles=lost(2, 3)))
     assert verdict.code is ExitCode.PERMANENT
     assert failure_of(tally(2, failed=pages(2, NO_IMAGE))).code is ExitCode.TRANSIENT
 

@@ -141,6 +141,17 @@ def test_a_store_that_refuses_connections_is_transient(volume: Make):
     assert ended.message["stage"] == "resume"
 
 
+def test_a_disk_that_has_no_room_for_the_models_links_is_named(volume: Make):
+    this = volume(2)
+    this.use(steps(model="README.md"))  # A path that is there where the run is started, and is linked to.
+    with small_disk(this.workdir, "nr_inodes=9"):
+        ended = this.run()
+    assert ended.code == 1, ended.log
+    assert ended.message is not None
+    assert (ended.message["stage"], ended.message["permanent"]) == ("load", False)
+    assert "the working directory has no room left: give WORKDIR_PATH more room" in ended.last_line
+
+
 def test_images_that_are_all_too_large_are_not_blamed_on_the_model(volume: Make):
     this = volume(3)
     ended = this.run(MAX_IMAGE_PIXELS="100")

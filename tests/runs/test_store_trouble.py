@@ -38,6 +38,36 @@ def exported_bytes(this: Volume) -> int:
     return total
 
 
+def test_a_disk_that_fills_up_while_a_run_ends_costs_no_page_and_no_word(volume: Make, store: Store):
+    this = volume(12, endpoint=store.url)
+    store.faults.hold = "/page/"
+    run = this.start()
+    wait_for(lambda: len(list(this.workdir.glob("gpu-0.1/*.page.xml"))) == 12, "every page exported", running=run)
+    (this.workdir / "interim.json.new").symlink_to("/dev/full")
+    run.kill(signal.SIGTERM)
+    run.until(r"gpu-0#1 (killed|ended)")
+    store.faults.hold = ""
+    ended = run.end()
+    assert ended.code == 143, ended.log
+    assert ended.message is not None
+    assert (ended.message["stage"], ended.message["error"]) == ("stream", "SIGTERM")
+    assert len(pages_in(store)) == 12
+    assert "iiif.json is not republished now: [Errno 28] No space left on device" in ended.log
+    assert "Traceback" not in ended.log
+
+
+def test_pages_that_only_the_store_refuses_are_not_blamed_on_the_model(volume: Make, store: Store):
+    def refuse(request: Request) -> tuple[int, str] | None:
+        return (500, "InternalError") if request.method == "PUT" and "/page/" in request.key else None
+
+    this = volume(3, endpoint=store.url)
+    store.faults.answer = refuse
+    ended = this.run(INDEX_FAILURE_COUNT="3", BACKOFF_LIMIT_PER_INDEX="3")
+    assert ended.code == 1, ended.log
+    assert "all 3 processed pages failed, the first because: not stored: PUT" in ended.last_line
+    assert "the results store does not do what the run asks of it" in ended.last_line
+
+
 def test_a_store_that_is_slow_and_never_fails_holds_back_the_gpu_and_bounds_what_waits(volume: Make, store: Store):
     this = volume(30, endpoint=store.url)
     backlog, page_bytes, in_flight = 40_000, 12_000, 2
