@@ -39,7 +39,7 @@ from actors.messages import (
 from actors.redact import for_log
 from actors.room import no_room
 from actors.specs import UploaderSpec
-from actors.uploader import resume
+from actors.uploader import resume, validate
 from actors.uploader.keys import Keys
 from actors.uploader.publishing import Publishing
 from actors.uploader.shipping import Run, Shipping
@@ -99,6 +99,7 @@ class Uploader:
         self._transfer = Transfer(
             store, keys, made_by, self._publishing.recipe.digest, self._ceasing.is_set, self._mark
         )
+        validate.read_schemas()
         self._pages = Workers("upload", spec.upload_concurrency)
         self._documents = Workers("documents", 1)
         self.ends_at: float | None = None

@@ -31,14 +31,28 @@ class _Offline(etree.Resolver):
         return self.resolve_string(stub, context) if stub else None  # type: ignore[call-arg]
 
 
+def read_schemas() -> None:
+    """Read every schema, while no other thread parses anything.
+
+    libxml2 has one loader of documents for the whole process: a parse that ends in another thread takes it away from
+    a schema that is being read, whose import then goes unresolved.
+    """
+    found = _installed()
+    if found is not None:
+        for path in (found.alto, *found.page.values()):
+            _schema(path)
+
+
 def first_error(root: Element) -> str | None:
-    """Why the document is not valid: its first error with its line, or that no schema is known for it; None if it
-    is valid."""
+    """Why the document is not valid: its first error with its line, or that there is no schema to judge it by; None if
+    it is valid."""
     path = _schema_path(root)
     if path is None:
         return f"no schema for {etree.QName(root).namespace or root.tag!r} is installed"
     with _lock:
         schema = _schema(path)
+        if isinstance(schema, str):
+            return schema
         if schema.validate(root):
             return None
         errors: Any = schema.error_log
@@ -58,7 +72,11 @@ def _installed() -> schemas.Schemas | None:
 
 
 @functools.cache
-def _schema(path: Path) -> etree.XMLSchema:
+def _schema(path: Path) -> etree.XMLSchema | str:
+    """The schema, or why there is none."""
     parser = etree.XMLParser(no_network=True)
     parser.resolvers.add(_Offline())
-    return etree.XMLSchema(etree.parse(str(path), parser))
+    try:
+        return etree.XMLSchema(etree.parse(str(path), parser))
+    except (etree.LxmlError, OSError) as e:
+        return f"its schema {path} cannot be read: {e}"

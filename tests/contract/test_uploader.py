@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import orjson
 import pytest
 from lxml import etree
 
+from actors import schemas
 from actors.messages import (
     Cease,
     Clear,
@@ -35,6 +38,7 @@ from actors.messages import (
     VerifyStored,
 )
 from tests.exports import Files, Tree, hand_made, letter
+from tests.gpu_process import first_on_the_path
 from tests.uploader_process import PIPELINE, UploaderProcess, Workdir, page, uploader
 from tools.localstack import LocalStack
 
@@ -246,6 +250,40 @@ def test_pages_beyond_this_run_are_left_and_appear_in_no_document(workdir: Workd
     assert list(manifest["results"]) == list(manifest["page_sources"]) == ["0001", "0002"]
     assert manifest["results"]["0001"] == {"status": "skipped", "seconds": 1.5, "lines": 4}
     assert len(read(s3, bucket, f"{BASE}/iiif.json")["items"]) == 2
+
+
+def other_schemas(folder: Path, change: Callable[[str], str]) -> None:
+    """A copy of the installed schemas on an import path of its own, with the ALTO's changed."""
+    found = schemas.find()
+    assert found is not None
+    copy = folder / "htrflow" / "serialization" / "schemas"
+    shutil.copytree(found.alto.parent, copy)
+    alto = copy / found.alto.name
+    alto.write_text(change(alto.read_text()))
+
+
+def test_the_schemas_are_read_before_any_page(workdir: Workdir, tmp_path: Path) -> None:
+    """While other threads parse, one that imports another may not be read: the page would be lost."""
+    folder = tmp_path / "others"
+    other_schemas(folder, lambda text: text.replace('name="Layout"', 'name="Elsewhere"'))
+    workdir.write_pages(1)
+    with first_on_the_path(folder), uploader(workdir) as process:
+        process.ask(ListStored(), StoredListed)
+        shutil.rmtree(folder)
+        process.ask(workdir.export(1), Uploaded)
+        assert process.end() == 0
+    assert "page 0001: the ALTO is published and is not valid: line " in process.log
+
+
+def test_a_schema_that_cannot_be_read_costs_no_page(workdir: Workdir, tmp_path: Path) -> None:
+    folder = tmp_path / "others"
+    other_schemas(folder, lambda text: text[: len(text) // 2])
+    workdir.write_pages(1)
+    with first_on_the_path(folder), uploader(workdir) as process:
+        process.ask(workdir.export(1), Uploaded)
+        assert process.end() == 0
+    assert "page 0001: the ALTO is published and is not valid: its schema " in process.log
+    assert "alto-4-4.xsd cannot be read: " in process.log
 
 
 def test_a_page_missing_at_verify_is_named(workdir: Workdir, s3: Any, bucket: str) -> None:
