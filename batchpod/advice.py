@@ -181,7 +181,7 @@ _BY_TEXT: dict[tuple[str, bool], tuple[tuple[str, Advice], ...]] = {
             Advice("a model is not in the model cache", "run the pipeline's warm-up to its end first"),
         ),
         (
-            r"\[Errno (28|122)\]",
+            r"No space left|\[Errno (28|122)\]",
             Advice("a disk of this pod has no room left", "give the volume that holds the model cache more room"),
         ),
         (

@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 
 from actors.redact import for_log
+from actors.room import no_room
 from batchpod import advice
 from batchpod.commands.wait_warmup import marker_path
 from batchpod.errors import Cause, ConfigError, Permanent, Stopped, Transient
@@ -98,7 +99,8 @@ def _warm_up(environ: Mapping[str, str], stop: _Stop, say_stopped: Callable[[], 
     try:
         _leave(marker, models)
     except OSError as e:
-        raise Permanent(STAGE, f"the warm-up marker {marker} cannot be written: {e.strerror or e}") from e
+        kind = Transient if no_room(e) else Permanent
+        raise kind(STAGE, f"the warm-up marker {marker} cannot be written: {e.strerror or e}") from e
     took = f"{time.monotonic() - began_at:.0f}s"
     print(f"warm-up of {values['pipeline_id']} COMPLETE in {took}: {', '.join(models)}; marker: {marker}", flush=True)
 

@@ -202,6 +202,11 @@ def test_a_cache_that_takes_no_files_is_transient(environ: dict[str, str], optio
         ended(environ, 1, "Read-only file system" if options else "No space left on device")
 
 
+def test_a_marker_for_which_there_is_no_room_is_transient(environ: dict[str, str]) -> None:
+    with small_disk(marker(environ).parent, "nr_inodes=1"):
+        ended(environ, 1, "No space left on device")
+
+
 def test_a_marker_that_cannot_be_written_is_permanent(environ: dict[str, str]) -> None:
     marker(environ).mkdir(parents=True)
     said = ended(environ, 13, f"the warm-up marker {marker(environ)} cannot be written")

@@ -101,6 +101,7 @@ def test_the_line_stays_one_line_holds_no_credentials_and_is_clipped() -> None:
         ("load", False, "FileNotFoundError: Could not find any file that matches '*.pt' in the repo a/b", "warm-up"),
         ("load", False, "ConnectError: [Errno -2] Name or service not known", "let this pod out to the Hub"),
         ("load", False, "OSError: [Errno 28] No space left on device: '/data/x'", "has no room left"),
+        ("load", False, "RuntimeError: No space left on device (os error 28)", "has no room left"),
         ("load", False, "RuntimeError: CUDA error: no kernel image is available", "the GPU of this node"),
         ("warmup", True, "GatedRepoError: 403", "then run the warm-up again"),
         ("warmup", False, "ConnectError: no route", "the Hub can be reached"),
