@@ -107,6 +107,11 @@ class Running:
         """Wait until a line of the log matches."""
         return wait_for(lambda: re.search(pattern, self.log, re.MULTILINE), f"{pattern!r} in the log", limit_s, self)
 
+    def until_stored(self, pages: int) -> None:
+        """Wait until so many pages are stored, whichever they are: they go in the order in which they are ready."""
+        done = re.compile(r"^page \d+ ok", re.MULTILINE)
+        wait_for(lambda: len(done.findall(self.log)) >= pages, f"{pages} pages stored", running=self)
+
     def children(self, name: str) -> list[int]:
         """The pids of the live actors whose name begins so, oldest first; a promoted standby has its new name."""
         names = {int(pid or other): actor for actor, pid, other in ACTOR.findall(self.log)}

@@ -222,7 +222,7 @@ def test_a_stopped_gpu_process_is_killed_and_its_page_is_named(volume: Make):
     this = volume(20)
     this.use(steps(seconds_per_image=0.2))
     run = this.start(PAGE_TIMEOUT_SECONDS=TIMEOUT_S, GPU_PAGES="1")
-    run.until(r"^page 0001 ok")
+    run.until_stored(1)
     psutil.Process(run.children("gpu-0")[-1]).send_signal(signal.SIGSTOP)
     ended = run.end()
     assert ended.code == 0, ended.log
@@ -293,7 +293,7 @@ def test_a_standby_that_is_dead_itself_takes_nothing_over(volume: Make):
     this.use(steps(seconds_per_image=0.15))
     run = this.start(GPU_STANDBY="true")
     run.until(r"standby#1 started")
-    run.until(r"^page 0003 ok")
+    run.until_stored(3)
     supervisor = psutil.Process(run.process.pid)
     supervisor.suspend()
     for name in ("gpu-0", "standby"):

@@ -85,7 +85,7 @@ def test_memory_is_given_back_step_by_step_before_the_limit_and_the_run_goes_on(
     this.use(steps({"0001": "leak:150"}, seconds_per_image=0.1))
     run = started_in(group, this, GPU_STANDBY="true", LOOKAHEAD_PAGES="20", GPU_PAGES="1")
     run.until(r"standby#1 started")
-    run.until(r"^page 0003 ok")
+    run.until_stored(3)
     for step in ("drop the standby", "shrink the lookahead", "recycle the gpu process"):
         squeeze(run, group, 0.945, rf"9\d % of the memory limit is in use: {step}")
     group.loosen()
@@ -101,7 +101,7 @@ def test_the_run_ends_with_a_message_where_the_kernel_would_leave_none(volume: M
     this = volume(40)
     this.use(steps({"0001": "leak:200"}, seconds_per_image=0.1))
     run = started_in(group, this)
-    run.until(r"^page 0003 ok")
+    run.until_stored(3)
     squeeze(run, group, 0.975, "% of the memory limit is in use: end the run")
     group.loosen()
     ended = run.end()
@@ -119,7 +119,7 @@ def test_the_kernel_is_told_whom_to_end_first(volume: Make):
     this.use(steps(seconds_per_image=0.2))
     run = this.start(GPU_STANDBY="true")
     run.until(r"standby#1 started")
-    run.until(r"^page 0003 ok")
+    run.until_stored(3)
 
     def adjustment(pid: int) -> int:
         return int(Path(f"/proc/{pid}/oom_score_adj").read_text())

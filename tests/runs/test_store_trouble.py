@@ -98,7 +98,7 @@ def test_a_store_that_begins_to_refuse_ends_the_run_and_fails_no_page(volume: Ma
     this = volume(30, endpoint=store.url)
     this.use(steps(seconds_per_image=0.05))
     run = this.start()
-    run.until(r"^page 0003 ok")
+    run.until_stored(3)
 
     def answer(request: Request) -> tuple[int, str] | None:
         return (403, "AccessDenied") if request.method == "PUT" and request.key.endswith(".xml") else None
@@ -131,7 +131,7 @@ def test_a_stop_while_the_store_has_gone_silent_ends_within_its_budget(volume: M
     this = volume(20, endpoint=store.url)
     this.use(steps(seconds_per_image=0.05))
     run = this.start(*HURRY)
-    run.until(r"^page 0003 ok")
+    run.until_stored(3)
     store.faults.black_hole = True
     run.kill(signal.SIGTERM)
     ended = run.end(30)
