@@ -33,7 +33,7 @@ class Body:
 
     def __init__(self, encoding: str, most_bytes: int, arrived: Callable[[int], None]) -> None:
         self.wire_bytes = 0
-        self._kept, self._size = io.BytesIO(), 0
+        self._kept = io.BytesIO()
         self._most_bytes, self._arrived = most_bytes, arrived
         self._inflate = zlib.decompressobj(_GZIP) if encoding == "gzip" else None
 
@@ -65,7 +65,7 @@ class Body:
             Unavailable: the gzip stream is not.
         """
         if self._inflate is not None and not self._inflate.eof and self.wire_bytes:
-            raise Unavailable(f"a short body: its gzip stream breaks off after {self._size} decoded bytes")
+            raise Unavailable(f"a short body: its gzip stream breaks off after {self._kept.tell()} decoded bytes")
 
     def _feed_gzip(self, data: bytes) -> None:
         while data:
@@ -82,9 +82,8 @@ class Body:
             self._keep(piece)
 
     def _keep(self, piece: bytes) -> None:
-        size = self._size + len(piece)
+        size = self._kept.tell() + len(piece)
         if size > self._most_bytes:
             raise TooLarge(f"more than {self._most_bytes} bytes")
         self._arrived(size)
         self._kept.write(piece)
-        self._size = size

@@ -62,7 +62,7 @@ class Header:
 
 def signature(body: bytes) -> str | None:
     """The raster format that `body` begins like; None when it is none of those that are taken."""
-    start = bytes(body[:12])
+    start = body[:12]
     if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
         return "WebP"
     return next((name for mark, name in _SIGNATURES if start.startswith(mark)), None)
@@ -70,7 +70,7 @@ def signature(body: bytes) -> str | None:
 
 def looks_like_html(body: bytes, content_type: str) -> bool:
     """Whether a body that is no image is a web page, as servers send one in place of an image that they cannot give."""
-    start = bytes(body[:1024]).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    start = body[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     xhtml = start.startswith(b"<?xml") and b"<html" in start
     marked = xhtml or start.startswith((b"<!doctype html", b"<html"))
     return marked or (bool(start) and "html" in content_type.lower())
@@ -128,7 +128,7 @@ def decode_into(body: bytes, block: memoryview) -> None:
 def _named(body: bytes) -> str:
     name = signature(body)
     if name is None:
-        raise ImageError("an empty body" if not body else f"not an image: it begins with {bytes(body[:12])!r}")
+        raise ImageError("an empty body" if not body else f"not an image: it begins with {body[:12]!r}")
     return name
 
 

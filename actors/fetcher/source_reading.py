@@ -92,7 +92,7 @@ async def fetch_manifest(client: Client, url: str, *, most_bytes: int, deadline_
         async with asyncio.timeout(deadline_s):
             for attempt in range(1, ATTEMPTS + 1):
                 try:
-                    return bytes((await client.get(url, most_bytes=most_bytes)).data)
+                    return (await client.get(url, most_bytes=most_bytes)).data
                 except (Answered, Unavailable) as e:
                     if isinstance(e, Answered) and not e.transient:
                         raise

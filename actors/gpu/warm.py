@@ -19,13 +19,13 @@ import yaml
 from actors import childlog
 from actors.gpu import device, engine, hub, load_errors, loader, pipeline_file, steps, surroundings
 from actors.gpu.wraps import Watch
+from actors.room import no_room
 from supervisor import marks
 from supervisor.child import bind_to_parent
 
 log = logging.getLogger(__name__)
 
 _DEVICE_SETTINGS = ("device", "device_map")
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def main(parent_pid: int, report: int, pipeline: Path, directory: Path) -> NoReturn:
@@ -86,7 +86,7 @@ def _moved(value: Any) -> Any:
 def is_permanent(error: BaseException) -> bool:
     """As for any load; but whatever came of a full or read-only disk may go better in another attempt."""
     causes = [e for e in device.chain(error) if isinstance(e, OSError)]
-    return load_errors.is_permanent(error) and not any(e.errno in _DISK for e in causes)
+    return load_errors.is_permanent(error) and not any(no_room(e) or e.errno == errno.EROFS for e in causes)
 
 
 def _unicode(value: Any) -> Any:

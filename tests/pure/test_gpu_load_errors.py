@@ -105,12 +105,12 @@ def test_what_an_error_says_about_the_device(text: str, fault: device.Fault) -> 
 @pytest.mark.parametrize(
     ("name", "second", "full"),
     [
-        ("/work/gpu-0.1/lines.pt", None, True),
-        ("/models/lines.pt", "/work/gpu-0.1/lines.pt", True),
+        ("/scratch/gpu-0.1/lines.pt", None, True),
+        ("/models/lines.pt", "/scratch/gpu-0.1/lines.pt", True),
         ("/data/hub/blobs/1", None, False),
         (None, None, False),
     ],
 )
 def test_only_a_file_in_the_workdir_makes_it_the_full_one(name: str | None, second: str | None, full: bool) -> None:
     cause = OSError(errno.ENOSPC, "No space left on device", name, None, second)
-    assert no_room_in(Path("/work/gpu-0.1"), raised_from(RuntimeError("it does not load"), cause)) is full
+    assert no_room_in(Path("/scratch/gpu-0.1"), raised_from(RuntimeError("it does not load"), cause)) is full

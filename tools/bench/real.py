@@ -47,6 +47,7 @@ def _compared(scene: Scene, htrflow: Path | None, variants: list[list[str]]) -> 
     origin = scene.stack.enter_context(running_origin(images))
     recipe = yaml.safe_load((DEMO / "pipeline.yaml").read_text())["steps"]
     surroundings = {"HF_HOME": str(MODELS), "HF_HUB_OFFLINE": "1", "YOLO_CONFIG_DIR": str(scene.tmp), "OMP_NUM_THREADS": ""}
+
     def by_us(**more: str) -> tuple[float, float]:
         volume = scene.volume(origin, scene.double_store().url, htrflow, **surroundings, **more)
         volume.environ["GPU_STANDBY"] = "true"
